@@ -1,3 +1,3 @@
-"""Pellucid: a lazy tensor library and kernel compiler in which every step can be seen and checked."""
+"""Pellucid: a lazy tensor library and kernel compiler; every step can be seen and checked."""
 
 __version__ = "0.1.0"

@@ -219,12 +219,13 @@ class OptionError(PellucidError, ValueError):
         value: object,
         allowed: str,
         *,
+        problem: str | None = None,
         help: str | None = None,
         at: UserLine | str | None = "here",
     ) -> None:
         """Name the *variable*, its *value*, and what is *allowed*."""
         self.variable, self.value, self.allowed = variable, value, allowed
-        problem = f"{variable} cannot be {value!r}"
+        problem = problem or f"{variable} cannot be {value!r}"
         super().__init__(problem, expected=allowed, came=repr(value), help=help, at=at)
 
 
