@@ -1,0 +1,505 @@
+"""The one node of every graph: immutable, and interned, so that equal structure is the same object.
+
+    UOp(op, dtype, src, arg)          UOp(Ops.ADD, int32, (a, b)) is a + b
+
+Nodes are kept alive by whoever holds them; a weak table finds the one that exists. Facts that follow
+from a node's sources (shape, open ranges, content key, bounds) are computed once, on demand, without recursion: a
+chain of a million nodes is no deeper than one of two. See `fact`.
+
+    range i over 4, range j over 3        (i * 3 + j).ranges == (i, j)
+    END(STORE(...i, j...), j).ranges == (i,)
+
+Arithmetic on nodes builds nodes: `x * 2 + 1`, `x // 4`, `x < y` (comparisons give bool nodes; `==` stays identity, use
+`eq`). Python numbers become CONSTs of the other side's type, and shape where there is one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import struct
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, TypeVar, overload
+
+from pellucid.core.dtype import DType, Scalar, dtypes, to_scalar
+from pellucid.ir.arg import AxisKind, BufferArg, RangeArg
+from pellucid.ir.op import Op, Ops, Shape
+
+T = TypeVar("T")
+
+_nodes: dict[tuple[Any, ...], _Reference] = {}
+_lock = threading.Lock()
+_buffer_ids = itertools.count()
+
+
+class _Reference(weakref.ref["UOp"]):
+    """A weak reference that knows its place in the table."""
+
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+def _forget(reference: weakref.ref[UOp]) -> None:
+    key = reference.key  # type: ignore[attr-defined]
+    if _nodes.get(key) is reference:
+        del _nodes[key]
+
+
+class fact(Generic[T]):  # noqa: N801  (used as a decorator)
+    """A property that follows from the node and the same property of its sources.
+
+    The first use computes it for all nodes below that lack it, sources first, in a loop; the value
+    is kept in the slot named `_` + the function's name.
+    """
+
+    def __init__(self, compute: Callable[[UOp], T]) -> None:
+        self.compute = compute
+        self.__doc__ = compute.__doc__
+        self.slot = "_" + compute.__name__
+
+    @overload
+    def __get__(self, node: None, owner: type) -> fact[T]: ...
+    @overload
+    def __get__(self, node: UOp, owner: type) -> T: ...
+    def __get__(self, node: UOp | None, owner: type) -> T | fact[T]:
+        if node is None:
+            return self
+        try:
+            return getattr(node, self.slot)  # type: ignore[no-any-return]
+        except AttributeError:
+            return self.fill(node)
+
+    def __call__(self, node: UOp) -> T:
+        """Use as a function: for facts that other modules define."""
+        try:
+            return getattr(node, self.slot)  # type: ignore[no-any-return]
+        except AttributeError:
+            return self.fill(node)
+
+    def fill(self, node: UOp) -> T:
+        """Compute the fact for *node*, after all sources that lack it."""
+        slot, compute = self.slot, self.compute
+        stack = [node]
+        while stack:
+            top = stack[-1]
+            missing = [s for s in top.src if not hasattr(s, slot)]
+            if missing:
+                stack.extend(missing)
+                continue
+            stack.pop()
+            if not hasattr(top, slot):
+                object.__setattr__(top, slot, compute(top))
+        return getattr(node, slot)  # type: ignore[no-any-return]
+
+
+class UOp:
+    """One operation: `op` (a row of the table), `dtype`, `src` (sources), `arg`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_bounds",
+        "_cache",
+        "_content",
+        "_ranges",
+        "_shape",
+        "_stride",
+        "arg",
+        "dtype",
+        "op",
+        "src",
+    )
+
+    op: Final[Op]  # type: ignore[misc]
+    dtype: Final[DType]  # type: ignore[misc]
+    src: Final[tuple[UOp, ...]]  # type: ignore[misc]
+    arg: Final[Any]  # type: ignore[misc]
+
+    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+        """Return the one node with these parts, making it if there is none."""
+        key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
+        reference = _nodes.get(key)
+        if reference is not None:
+            found = reference()
+            if found is not None:
+                return found
+        node = object.__new__(cls)
+        set_part = object.__setattr__
+        set_part(node, "op", op)
+        set_part(node, "dtype", dtype)
+        set_part(node, "src", src)
+        set_part(node, "arg", arg)
+        mine = _Reference(node, _forget)
+        mine.key = key
+        with _lock:
+            reference = _nodes.get(key)
+            other = reference() if reference is not None else None
+            if other is not None:
+                return other
+            _nodes[key] = mine
+        return node
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a UOp cannot be changed (tried to set {name}); make a new one")
+
+    def __copy__(self) -> UOp:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> UOp:
+        return self
+
+    def __repr__(self) -> str:
+        arg = "" if self.arg is None else f", {self.arg!r}"
+        return f"<{self.op.name} {self.dtype}{arg}, {len(self.src)} sources>"
+
+    # ---- building ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def const(dtype: DType, value: Scalar | tuple[Scalar, ...]) -> UOp:
+        """A literal of *dtype*; the value is cast to it as CAST would."""
+        if isinstance(value, tuple):
+            lanes = tuple(to_scalar(dtype.scalar, v) for v in value)
+            same = all(_const_key(v) == _const_key(lanes[0]) for v in lanes)
+            return UOp(Ops.CONST, dtype, (), lanes[0] if same else lanes)
+        return UOp(Ops.CONST, dtype, (), to_scalar(dtype.scalar, value))
+
+    def replace(self, **changes: Any) -> UOp:
+        """The node with some of op, dtype, src, arg exchanged."""
+        parts = {"op": self.op, "dtype": self.dtype, "src": self.src, "arg": self.arg, **changes}
+        return UOp(parts["op"], parts["dtype"], parts["src"], parts["arg"])
+
+    def with_sources(self, src: tuple[UOp, ...]) -> UOp:
+        """The node over other sources (itself when they are the same)."""
+        return self if src == self.src else UOp(self.op, self.dtype, src, self.arg)
+
+    @staticmethod
+    def make(op: Op, *src: UOp, arg: Any = None) -> UOp:
+        """A node whose type follows from the row's rule.
+
+        >>> UOp.make(Ops.CMPLT, UOp.const(dtypes.int32, 1), UOp.const(dtypes.int32, 2)).dtype
+        dtypes.bool
+        """
+        if op.result is None:
+            raise TypeError(f"{op} needs its type given: UOp({op}, dtype, …)")
+        return UOp(op, op.result([s.dtype for s in src]), src, arg)
+
+    def const_like(self, value: Scalar | tuple[Scalar, ...]) -> UOp:
+        """A literal of this node's type, broadcast to its shape where it has one."""
+        literal = UOp.const(self.dtype, value)
+        shape = self.shape if literal.shape is not None else None
+        return literal.expand(shape) if shape else literal
+
+    def _other(self, value: UOp | Scalar) -> UOp:
+        return value if isinstance(value, UOp) else self.const_like(value)
+
+    def alu(self, op: Op, *others: UOp | Scalar) -> UOp:
+        """An elementwise op with this node as first source; numbers become literals like it."""
+        return UOp.make(op, self, *(self._other(o) for o in others))
+
+    def __add__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.ADD, other)
+
+    def __radd__(self, other: Scalar) -> UOp:
+        return self._other(other).alu(Ops.ADD, self)
+
+    def __mul__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.MUL, other)
+
+    def __rmul__(self, other: Scalar) -> UOp:
+        return self._other(other).alu(Ops.MUL, self)
+
+    def __neg__(self) -> UOp:
+        return self.alu(Ops.MUL, -1)
+
+    def __sub__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.ADD, -self._other(other))
+
+    def __rsub__(self, other: Scalar) -> UOp:
+        return self._other(other).alu(Ops.ADD, -self)
+
+    def __truediv__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.FDIV, other)
+
+    def __floordiv__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.FLOORDIV, other)
+
+    def __mod__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.FLOORMOD, other)
+
+    def __and__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.AND, other)
+
+    def __or__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.OR, other)
+
+    def __xor__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.XOR, other)
+
+    def __lshift__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.SHL, other)
+
+    def __rshift__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.SHR, other)
+
+    def __lt__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.CMPLT, other)
+
+    def __le__(self, other: UOp | Scalar) -> UOp:
+        return self.alu(Ops.CMPLE, other)
+
+    def __gt__(self, other: UOp | Scalar) -> UOp:
+        return self._other(other).alu(Ops.CMPLT, self)
+
+    def __ge__(self, other: UOp | Scalar) -> UOp:
+        return self._other(other).alu(Ops.CMPLE, self)
+
+    def eq(self, other: UOp | Scalar) -> UOp:
+        """Elementwise equality."""
+        return self.alu(Ops.CMPEQ, other)
+
+    def ne(self, other: UOp | Scalar) -> UOp:
+        """Elementwise inequality."""
+        return self.alu(Ops.CMPNE, other)
+
+    def logical_not(self) -> UOp:
+        """The opposite of a bool."""
+        return self.alu(Ops.XOR, True)
+
+    def maximum(self, other: UOp | Scalar) -> UOp:
+        """Elementwise MAX."""
+        return self.alu(Ops.MAX, other)
+
+    def minimum(self, other: UOp | Scalar) -> UOp:
+        """Elementwise MIN."""
+        return self.alu(Ops.MIN, other)
+
+    def where(self, if_true: UOp | Scalar, if_false: UOp | Scalar) -> UOp:
+        """Select by this bool node; at least one branch is a node."""
+        like = if_true if isinstance(if_true, UOp) else if_false
+        if not isinstance(like, UOp):
+            raise TypeError("where needs a node in one of its branches, to know the type")
+        return UOp.make(Ops.WHERE, self, like._other(if_true), like._other(if_false))
+
+    def cast(self, dtype: DType) -> UOp:
+        """Convert to *dtype* (lanes are kept)."""
+        dtype = dtype.vec(self.dtype.lanes)
+        return self if dtype is self.dtype else UOp(Ops.CAST, dtype, (self,))
+
+    def bitcast(self, dtype: DType) -> UOp:
+        """Keep the bits, change the type (lanes are kept)."""
+        dtype = dtype.vec(self.dtype.lanes)
+        return self if dtype is self.dtype else UOp(Ops.BITCAST, dtype, (self,))
+
+    def reshape(self, shape: Shape) -> UOp:
+        """RESHAPE, or the node itself when nothing changes."""
+        return self if shape == self.shape else UOp.make(Ops.RESHAPE, self, arg=tuple(shape))
+
+    def permute(self, order: tuple[int, ...]) -> UOp:
+        """PERMUTE, or the node itself when nothing changes."""
+        same = order == tuple(range(len(order)))
+        return self if same else UOp.make(Ops.PERMUTE, self, arg=tuple(order))
+
+    def expand(self, shape: Shape) -> UOp:
+        """EXPAND, or the node itself when nothing changes."""
+        return self if shape == self.shape else UOp.make(Ops.EXPAND, self, arg=tuple(shape))
+
+    def pad(self, amounts: tuple[tuple[int, int], ...], fill: UOp | Scalar = 0) -> UOp:
+        """PAD with *fill*, or the node itself when nothing changes."""
+        if not any(low or high for low, high in amounts):
+            return self
+        scalar = fill if isinstance(fill, UOp) else UOp.const(self.dtype, fill)
+        return UOp.make(Ops.PAD, self, scalar, arg=tuple(amounts))
+
+    def shrink(self, box: tuple[tuple[int, int], ...]) -> UOp:
+        """SHRINK, or the node itself when nothing changes."""
+        same = self.shape == tuple(end for _, end in box) and not any(start for start, _ in box)
+        return self if same else UOp.make(Ops.SHRINK, self, arg=tuple(box))
+
+    def flip(self, axes: tuple[int, ...]) -> UOp:
+        """FLIP, or the node itself when nothing changes."""
+        return UOp.make(Ops.FLIP, self, arg=tuple(sorted(axes))) if axes else self
+
+    @staticmethod
+    def range(size: int | UOp, id: int, kind: AxisKind = AxisKind.LOOP) -> UOp:
+        """A RANGE over 0 <= i < size."""
+        end = size if isinstance(size, UOp) else UOp.const(dtypes.index, size)
+        return UOp.make(Ops.RANGE, end, arg=RangeArg(id, kind))
+
+    @staticmethod
+    def sink(*effects: UOp, arg: Any = None) -> UOp:
+        """A SINK over *effects*."""
+        return UOp(Ops.SINK, dtypes.void, effects, arg)
+
+    def index(self, index: UOp, valid: UOp | None = None) -> UOp:
+        """The element of this storage at *index* (a vector index gives a vector)."""
+        dtype = self.dtype.scalar.vec(index.dtype.lanes)
+        return UOp(Ops.INDEX, dtype, (self, index) if valid is None else (self, index, valid))
+
+    def load(self, fallback: UOp | None = None, gate: UOp | None = None) -> UOp:
+        """Read this INDEX."""
+        gated = () if fallback is None or gate is None else (fallback, gate)
+        return UOp(Ops.LOAD, self.dtype, (self, *gated))
+
+    def store(self, value: UOp, gate: UOp | None = None) -> UOp:
+        """Write *value* to this INDEX."""
+        return UOp.make(Ops.STORE, self, value, *(() if gate is None else (gate,)))
+
+    def after(self, *deps: UOp) -> UOp:
+        """This node, once *deps* have happened."""
+        return UOp.make(Ops.AFTER, self, *deps) if deps else self
+
+    def end(self, *ranges: UOp) -> UOp:
+        """This effect, over all values of *ranges*."""
+        return UOp.make(Ops.END, self, *ranges) if ranges else self
+
+    def splat(self, lanes: int) -> UOp:
+        """All lanes equal to this scalar; a literal stays a literal."""
+        if lanes == 1:
+            return self
+        if self.op is Ops.CONST:
+            return UOp(Ops.CONST, self.dtype.vec(lanes), (), self.arg)
+        return UOp(Ops.SPLAT, self.dtype.vec(lanes), (self,))
+
+    def lane(self, which: int | tuple[int, ...]) -> UOp:
+        """One lane as a scalar (int), or several as a vector (tuple)."""
+        count = 1 if isinstance(which, int) else len(which)
+        return UOp(Ops.LANE, self.dtype.scalar.vec(count), (self,), which)
+
+    # ---- questions --------------------------------------------------------------------------------
+
+    @property
+    def is_const(self) -> bool:
+        """True for a literal with one value for all lanes."""
+        return self.op is Ops.CONST and not isinstance(self.arg, tuple)
+
+    @fact
+    def shape(self) -> Shape | None:
+        """Shape of a whole-tensor node; None for what has no shape (kernel-level memory and control)."""
+        rule = self.op.shape
+        if rule is None:
+            return None
+        shapes = [s.shape for s in self.src]
+        if None in shapes:
+            return None if self.op.group is not _ELEMENTWISE else ()
+        return rule(shapes, self.arg)  # type: ignore[arg-type]
+
+    @property
+    def known_shape(self) -> Shape:
+        """The shape, where the caller knows that there is one."""
+        shape = self.shape
+        if shape is None:
+            raise TypeError(f"{self!r} has no shape")
+        return shape
+
+    @property
+    def num_elems(self) -> int:
+        """Number of elements of a whole-tensor node."""
+        count = 1
+        for size in self.known_shape:
+            count *= size
+        return count
+
+    @fact
+    def ranges(self) -> tuple[UOp, ...]:
+        """RANGEs that this node depends on and that no END or REDUCE below it has closed, by id."""
+        if self.op is Ops.RANGE:
+            return (self,)
+        if not self.src:
+            return ()
+        first = self.src[0].ranges
+        if self.op is Ops.END or self.op is Ops.REDUCE:
+            closed = self.src[1:]
+            return tuple(r for r in first if r not in closed)
+        if all(s.ranges is first or not s.ranges for s in self.src[1:]):
+            return first
+        found = {r for s in self.src for r in s.ranges}
+        return tuple(sorted(found, key=lambda r: (r.arg.id, r.arg.kind.value)))
+
+    @fact
+    def content(self) -> bytes:
+        """Content key: 16 bytes that depend on structure alone and are the same in every process."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(f"{self.op.name} {self.dtype} {arg_text(self.arg)}".encode())
+        for source in self.src:
+            digest.update(source.content)
+        return digest.digest()
+
+    @property
+    def key(self) -> str:
+        """The content key as text."""
+        return self.content.hex()
+
+    def toposort(self, enter: Callable[[UOp], bool] | None = None) -> list[UOp]:
+        """All nodes below and this one, sources first, each once.
+
+        *enter* may stop the walk: where it is false, the node is listed and its sources are not visited.
+        """
+        seen: set[UOp] = set()
+        done: list[UOp] = []
+        stack: list[tuple[UOp, bool]] = [(self, False)]
+        while stack:
+            node, expanded = stack.pop()
+            if expanded:
+                done.append(node)
+                continue
+            if node in seen:
+                continue
+            seen.add(node)
+            stack.append((node, True))
+            if enter is None or enter(node):
+                stack.extend((s, False) for s in reversed(node.src) if s not in seen)
+        return done
+
+    def substitute(self, mapping: dict[UOp, UOp]) -> UOp:
+        """The graph with each key of *mapping* exchanged for its value (values are not searched again)."""
+        if not mapping:
+            return self
+        done: dict[UOp, UOp] = dict(mapping)
+        for node in self.toposort(lambda n: n not in mapping):
+            if node not in done:
+                done[node] = node.with_sources(tuple(done[s] for s in node.src))
+        return done[self]
+
+
+_ELEMENTWISE = Ops.ADD.group
+ConstArg = Scalar | tuple[Scalar, ...]
+
+
+def _const_key(arg: ConstArg) -> Any:
+    """Tell apart what Python's == does not: 0.0 and -0.0, and make a NaN equal to itself."""
+    if type(arg) is float:
+        return struct.pack("<d", arg) if arg == arg else "nan"
+    if type(arg) is tuple:
+        return tuple(map(_const_key, arg))
+    return arg
+
+
+def arg_text(arg: Any) -> str:
+    """Text of an arg that is equal exactly when the args mean the same, in every process."""
+    kind = type(arg)
+    if kind is float:
+        return "nan" if arg != arg else arg.hex()
+    if kind is tuple:
+        return f"({','.join(map(arg_text, arg))})"
+    if kind is bytes:
+        return hashlib.blake2b(arg, digest_size=16).hexdigest()
+    key_text = getattr(arg, "key_text", None)
+    return key_text if isinstance(key_text, str) else repr(arg)
+
+
+def all_nodes(roots: Iterable[UOp]) -> list[UOp]:
+    """Toposort below several roots, each node once."""
+    return UOp.sink(*roots).toposort()[:-1]
+
+
+def new_buffer(size: int, dtype: DType, device: str) -> UOp:
+    """A BUFFER that no other node names: storage for *size* elements on *device*."""
+    return UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_ids), size, device))
+
+
+def num_live_nodes() -> int:
+    """How many nodes exist now: for tests that nothing leaks."""
+    return len(_nodes)
+
+
