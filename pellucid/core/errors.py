@@ -551,7 +551,6 @@ def _short_path(filename: str) -> str:
 def _restore(
     error: type[PellucidError], args: tuple[object, ...], state: dict[str, object]
 ) -> PellucidError:
-    restored = error.__new__(error, *args)
-    restored.args = args
+    restored = BaseException.__new__(error, *args)
     restored.__dict__.update(state)
     return restored

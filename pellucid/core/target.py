@@ -141,7 +141,7 @@ class Target:
     arch: str
     """The processor architecture: x86-64, aarch64, riscv64, or generic."""
     features: frozenset[str] = frozenset()
-    """Instruction set extensions, in LLVM's names, with all that they imply."""
+    """Instruction set extensions in LLVM's names, with all that these and arch imply."""
     l1d_bytes: int = 32 * 1024
     """Data cache of one core, first level."""
     l2_bytes: int = 512 * 1024
@@ -156,7 +156,8 @@ class Target:
     """A processor model for LLVM to tune for; empty, so that features alone decide."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "features", with_implied(self.features))
+        least = _LEAST_FEATURES.get(self.arch, ())
+        object.__setattr__(self, "features", with_implied([*self.features, *least]))
 
     def has(self, *features: str) -> bool:
         """Tell whether the machine has all of *features*."""
@@ -199,8 +200,8 @@ class Target:
     def key(self) -> str:
         """A text that is equal exactly for equal targets, for cache keys; `parse_target` reads it.
 
-        >>> Target(arch="aarch64", cores=4).key
-        'aarch64::l1d_bytes=32768,l2_bytes=524288,l3_bytes=8388608,line_bytes=64,cores=4'
+        >>> Target(arch="generic", cores=4).key
+        'generic::l1d_bytes=32768,l2_bytes=524288,l3_bytes=8388608,line_bytes=64,cores=4'
         """
         sizes = ",".join(f"{name}={getattr(self, name)}" for name in _SIZES)
         name = f":{self.cpu_name}" if self.cpu_name else ""
@@ -257,8 +258,7 @@ def read_target(arch: str, cpuinfo: str, caches: Mapping[str, int], cores: int) 
     known = KNOWN_FEATURES.get(arch, frozenset())
     names = _X86_LLVM_NAMES if arch == "x86-64" else _ARM_LLVM_NAMES
     found = {names.get(flag, flag) for flag in _cpuinfo_flags(cpuinfo)} & known
-    features = frozenset(found) | frozenset(_LEAST_FEATURES.get(arch, ()))
-    return Target(arch=arch, features=features, cores=cores).with_changes(caches)
+    return Target(arch=arch, features=frozenset(found), cores=cores).with_changes(caches)
 
 
 def _cpuinfo_flags(cpuinfo: str) -> list[str]:
@@ -335,7 +335,7 @@ def _parse_features(text: str, arch: str, features: str) -> list[str]:
             hint = f"{name} is unknown" + (f"; did you mean {close[0]}?" if close else "")
             allowed = _allowed(known, f"features of {arch}")
             raise OptionError("PELLUCID_TARGET", text, allowed, help=hint)
-    return [*names, *_LEAST_FEATURES.get(arch, ())]
+    return names
 
 
 def _parse_sizes(text: str, sizes: str) -> dict[str, int]:

@@ -1,0 +1,37 @@
+"""What every test stands on: clean options and a cache folder that nobody else uses."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pellucid.core import options
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder below which each test of this session has its cache."""
+    return tmp_path_factory.mktemp("caches")
+
+
+@pytest.fixture(autouse=True)
+def clean_options(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[options.Options]:
+    """Give each test default options and an empty cache, also in its threads and child processes.
+
+    The folder is made by whoever writes to it first, so that a test without a cache costs nothing.
+    """
+    for variable in [name for name in os.environ if name.startswith(options.PREFIX)]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("PELLUCID_CACHE_DIR", str(caches / str(next(_numbers))))
+    monkeypatch.setenv("PELLUCID_PROGRESS", "off")
+    options.forget_environment()
+    with options.using(options.environment_options()) as clean:
+        yield clean
+    monkeypatch.undo()
+    options.forget_environment()
