@@ -8,8 +8,7 @@ listening costs one test of a module variable, so reports may stand in the hotte
 
 An observer belongs to the code that set it, as options do: another thread is not observed.
 Observers nest, and each of them hears everything. Graph nodes are opaque here: an observer that
-looks into
-them lives on a higher floor (tools).
+looks into them lives on a higher floor (tools).
 """
 
 from __future__ import annotations

@@ -154,6 +154,16 @@ class Target:
     """Cores that this process may run on."""
     cpu_name: str = ""
     """A processor model for LLVM to tune for; empty, so that features alone decide."""
+    native_ops: frozenset[str] = frozenset()
+    """Names of the ops that the renderer can spell; the renderer fills them in."""
+    native_dtypes: frozenset[str] = frozenset()
+    """Names of the dtypes that the renderer can compute in; the renderer fills them in."""
+    has_masked_memory: bool = False
+    """Whether a load or a store of a vector may be gated lane by lane."""
+    has_threads: bool = True
+    """Whether a kernel may be split over threads."""
+    has_lanes: bool = True
+    """Whether a value may be a vector."""
 
     def __post_init__(self) -> None:
         least = _LEAST_FEATURES.get(self.arch, ())
@@ -180,6 +190,14 @@ class Target:
             return 32
         return 16
 
+    def max_lanes(self, item_bytes: int) -> int:
+        """Count the values of *item_bytes* that a vector register holds.
+
+        >>> Target(arch="x86-64", features=frozenset(["avx2"])).max_lanes(4)
+        8
+        """
+        return max(1, self.vector_bytes // item_bytes) if self.has_lanes else 1
+
     @property
     def num_vector_registers(self) -> int:
         """How many vector registers a program can name."""
@@ -198,17 +216,29 @@ class Target:
 
     @property
     def key(self) -> str:
-        """A text that is equal exactly for equal targets, for cache keys; `parse_target` reads it.
+        """A text that is equal exactly for equal targets, for cache keys.
+
+        `parse_target` reads the part before the semicolon, which holds the facts of the machine;
+        what the renderer added stands behind it.
 
         >>> Target(arch="generic", cores=4).key
         'generic::l1d_bytes=32768,l2_bytes=524288,l3_bytes=8388608,line_bytes=64,cores=4'
         """
         sizes = ",".join(f"{name}={getattr(self, name)}" for name in _SIZES)
         name = f":{self.cpu_name}" if self.cpu_name else ""
-        return f"{self.arch}:{','.join(sorted(self.features))}:{sizes}{name}"
+        return f"{self.arch}:{','.join(sorted(self.features))}:{sizes}{name}{self._renderer_key()}"
+
+    def _renderer_key(self) -> str:
+        abilities = [name for name in _ABILITIES if getattr(self, name)]
+        if not self.native_ops and not self.native_dtypes and abilities == _USUAL_ABILITIES:
+            return ""
+        parts = [sorted(self.native_ops), sorted(self.native_dtypes), abilities]
+        return ";" + ";".join(",".join(part) for part in parts)
 
 
 _SIZES: Final = tuple(field.name for field in dataclasses.fields(Target) if field.type == "int")
+_ABILITIES: Final = tuple(f.name for f in dataclasses.fields(Target) if f.type == "bool")
+_USUAL_ABILITIES: Final = ["has_threads", "has_lanes"]
 
 
 def with_implied(features: Iterable[str]) -> frozenset[str]:
@@ -317,7 +347,7 @@ def parse_target(text: str, like: Target | None = None) -> Target:
     >>> parse_target("x86-64:avx2,fma:cores=4").cores
     4
     """
-    arch, _, rest = text.partition(":")
+    arch, _, rest = text.partition(";")[0].partition(":")
     features, _, sizes = rest.partition(":")
     if arch not in KNOWN_FEATURES:
         raise OptionError("PELLUCID_TARGET", text, _allowed(KNOWN_FEATURES, "an architecture"))

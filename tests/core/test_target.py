@@ -157,12 +157,31 @@ def test_a_key_reads_back_as_its_target(target: Target) -> None:
     assert parse_target(target.key) == target
 
 
+def test_a_key_reads_back_as_its_machine_when_a_renderer_has_added_facts() -> None:
+    machine = Target(arch="x86-64")
+    rendered = dataclasses.replace(machine, native_ops=frozenset(["ADD"]), has_threads=False)
+    assert parse_target(rendered.key) == machine
+    assert rendered.key == machine.key + ";ADD;;has_lanes"
+
+
+def test_lanes() -> None:
+    target = parse_target("x86-64:avx512f")
+    assert [target.max_lanes(size) for size in (1, 2, 4, 8)] == [64, 32, 16, 8]
+    assert dataclasses.replace(target, has_lanes=False).max_lanes(4) == 1
+    assert Target(arch="generic").max_lanes(32) == 1
+
+
 def test_keys_differ_when_any_fact_differs() -> None:
     base = Target(arch="x86-64")
     others = [
         dataclasses.replace(base, arch="aarch64"),
         dataclasses.replace(base, features=frozenset(["avx"])),
         dataclasses.replace(base, cpu_name="some"),
+        dataclasses.replace(base, native_ops=frozenset(["ADD", "MUL"])),
+        dataclasses.replace(base, native_dtypes=frozenset(["float32"])),
+        dataclasses.replace(base, has_masked_memory=True),
+        dataclasses.replace(base, has_threads=False),
+        dataclasses.replace(base, has_lanes=False),
     ]
     others += [base.with_changes({name: 77}) for name in module._SIZES]
     keys = [target.key for target in [base, *others]]
