@@ -1,0 +1,24 @@
+"""Devices, memory, compilers and calls: where a compiled kernel meets the machine.
+
+buffer.py        memory with a type            allocator.py  blocks, reuse, limits
+device.py        `Device[name]`                registry.py   names of devices, who shares memory
+toolchain_llvm   LLVM IR -> object             toolchain_c   C -> object
+elf.py           object -> checked facts       loader.py     object -> code in memory
+symbols.py       functions of libm and libc    program.py    calling a kernel
+threads.py       a kernel on several cores     diskcache.py  objects between runs
+"""
+
+from pellucid.runtime.buffer import Buffer
+from pellucid.runtime.device import Device
+from pellucid.runtime.program import Call, Program
+from pellucid.runtime.registry import DEVICE_NAMES, canonical_device, share_memory
+
+__all__ = [
+    "DEVICE_NAMES",
+    "Buffer",
+    "Call",
+    "Device",
+    "Program",
+    "canonical_device",
+    "share_memory",
+]

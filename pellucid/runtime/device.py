@@ -1,0 +1,116 @@
+"""Devices: what compiles a kernel's text, loads the result, and owns memory.
+
+    Device["CPU"].compile(source, name) -> BINARY        through the disk cache
+    Device["CPU"].load(binary, name)    -> Program       ready to be called with buffers
+
+    CPU:LLVM   LLVM IR, by llvmlite          CPU   the default of these, now CPU:LLVM
+    CPU:C      C, by the installed compiler  NULL  compiles like CPU, runs nothing, has no memory
+
+Compilation is looked up by content: the source, the toolchain with its version, and the features of
+the processor. A hit on disk needs neither llvmlite nor a C compiler.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+from pellucid.core.errors import CompileError
+from pellucid.core.target import Target, host_target
+from pellucid.runtime import toolchain_c, toolchain_llvm
+from pellucid.runtime.allocator import Allocator
+from pellucid.runtime.diskcache import content_key, current_cache
+from pellucid.runtime.loader import load_object
+from pellucid.runtime.program import CPUProgram, NullProgram, Program
+from pellucid.runtime.registry import DEVICE_NAMES, allocator_of, canonical_device
+
+_RENDERERS: Final = {"CPU": "llvm", "CPU:LLVM": "llvm", "CPU:C": "c", "NULL": "llvm"}
+
+
+class _CPUDevice:
+    """A device of the registry. Get one by `Device[name]`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.renderer_name = _RENDERERS[name]
+
+    @property
+    def allocator(self) -> Allocator:
+        """The memory of this device."""
+        return allocator_of(self.name)
+
+    @property
+    def target(self) -> Target:
+        """The machine that kernels are compiled for."""
+        return host_target()
+
+    @property
+    def compiler_key(self) -> str:
+        """What the meaning of a BINARY depends on besides its source: compiler and features."""
+        if self.renderer_name == "llvm":
+            features = toolchain_llvm.feature_string(self.target)
+            return f"llvm {toolchain_llvm.llvm_version()} {self.target.arch} {features}"
+        return f"c {toolchain_c.compiler_key(self.target)}"
+
+    def compile(self, source: str, name: str) -> bytes:
+        """Compile the text of one or more kernels to an object, or find it in the disk cache.
+
+        name: what to call it in errors: the kernel's name.
+        Errors: ToolchainError when the compiler is missing; CompileError when it refuses.
+        """
+        cached = current_cache()
+        key = content_key("object", self.compiler_key, source)
+        binary = cached.get(key)
+        if binary is None:
+            binary = self._compile(source, name)
+            cached.put(key, binary)
+        return binary
+
+    def _compile(self, source: str, name: str) -> bytes:
+        if not source.strip():
+            raise CompileError("there is no source", stage="compile", kernel=name)
+        if self.renderer_name == "llvm":
+            return toolchain_llvm.compile_llvm(source, name, self.target)
+        return toolchain_c.compile_c(source, name, self.target)
+
+    def load(self, binary: bytes, name: str) -> Program:
+        """Return the kernel *name* of a compiled object, ready to be called."""
+        if self.name == "NULL":
+            return NullProgram(name)
+        return CPUProgram(name, load_object(binary))
+
+    def disassemble(self, binary: bytes) -> str:
+        """Return the instructions of a compiled object as text, where objdump is installed."""
+        return toolchain_llvm.disassemble(binary)
+
+    def synchronize(self) -> None:
+        """Wait until all work is done; on the CPU it always is."""
+
+    def __repr__(self) -> str:
+        return f"Device[{self.name!r}]"
+
+
+class _Devices:
+    """The registry: `Device["CPU"]` is the device of that name.
+
+    >>> Device["cpu"].name, Device["CPU"] is Device["CPU"], Device["CPU:C"].renderer_name
+    ('CPU', True, 'c')
+    """
+
+    def __getitem__(self, name: str) -> _CPUDevice:
+        return _device(canonical_device(name))
+
+    def __iter__(self) -> object:
+        return iter(DEVICE_NAMES)
+
+    def canonical(self, name: str) -> str:
+        """Return the one spelling of a device's name."""
+        return canonical_device(name)
+
+
+@cache
+def _device(name: str) -> _CPUDevice:
+    return _CPUDevice(name)
+
+
+Device: Final = _Devices()

@@ -1,0 +1,172 @@
+"""Programs: compiled kernels that can be called, and calls that were prepared.
+
+    Program("add", object)                      one function of an object in memory
+      (buffers, vars, num_threads, scratch)     collect addresses, run
+      .bind(buffers, num_threads, scratch)      collect addresses once ...
+         -> BoundCall .run(vars)                ... and run many times, below a microsecond
+
+Every kernel of the CPU has the same type, so that one way to call it serves all:
+
+    void NAME(void **buffers, const int64_t *vars, int64_t thread, void *scratch)
+
+buffers: one pointer for each PARAM; vars: values of the symbolic variables; thread: the part of the
+work to do, 0 to num_threads - 1; scratch: memory of this thread alone, 64-byte aligned, or null.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from pellucid.core.dtype import dtypes
+from pellucid.core.errors import ExecutionError
+from pellucid.runtime.buffer import Buffer
+from pellucid.runtime.loader import Loaded
+from pellucid.runtime.threads import run_in_parallel
+
+# No argument types: ctypes then passes prepared objects as they are, in half of the time.
+_Kernel = ctypes.CFUNCTYPE(None)
+_FIRST_THREAD: Final = ctypes.c_int64(0)
+_SCRATCH_ALIGNMENT: Final = 64
+
+
+class Call(Protocol):
+    """A kernel with its buffers: everything but the values of the variables is fixed."""
+
+    def run(self, vars: Sequence[int] = ()) -> None:
+        """Run the kernel and wait for it."""
+
+
+class Program(Protocol):
+    """A compiled kernel on a device."""
+
+    name: str
+
+    def __call__(
+        self,
+        buffers: Sequence[Buffer],
+        vars: Sequence[int] = (),
+        num_threads: int = 1,
+        scratch_bytes: int = 0,
+    ) -> None:
+        """Run the kernel once and wait for it."""
+
+    def bind(self, buffers: Sequence[Buffer], num_threads: int = 1, scratch_bytes: int = 0) -> Call:
+        """Prepare to run the kernel many times on the same buffers."""
+
+
+class CPUProgram:
+    """One function of a loaded object."""
+
+    def __init__(self, name: str, loaded: Loaded) -> None:
+        self.name = name
+        self._loaded = loaded  # the code stays in memory as long as this
+        self.function_address = loaded.address(name)
+        self._function: Callable[..., Any] = _Kernel(self.function_address)
+
+    def __call__(
+        self,
+        buffers: Sequence[Buffer],
+        vars: Sequence[int] = (),
+        num_threads: int = 1,
+        scratch_bytes: int = 0,
+    ) -> None:
+        """Run the kernel once and wait for it. Buffers are allocated if they were not."""
+        self.bind(buffers, num_threads, scratch_bytes).run(vars)
+
+    def bind(
+        self, buffers: Sequence[Buffer], num_threads: int = 1, scratch_bytes: int = 0
+    ) -> BoundCall:
+        """Prepare to run the kernel many times on the same buffers."""
+        if num_threads < 1 or scratch_bytes < 0:
+            raise ExecutionError(
+                f"kernel {self.name} cannot run on {num_threads} threads "
+                f"with {scratch_bytes} bytes of scratch"
+            )
+        return BoundCall(self, buffers, num_threads, scratch_bytes)
+
+    def __repr__(self) -> str:
+        return f"CPUProgram({self.name!r})"
+
+
+class BoundCall:
+    """A kernel with its buffers, ready to run.
+
+    One BoundCall may be run by one thread at a time (its variables and its scratch are its own);
+    bind twice to run the same program on the same buffers from two threads.
+    """
+
+    __slots__ = (
+        "_buffers",
+        "_function",
+        "_keep_alive",
+        "_num_threads",
+        "_num_vars",
+        "_program",
+        "_scratch",
+        "_scratch_stride",
+        "_vars",
+    )
+
+    def __init__(
+        self, program: CPUProgram, buffers: Sequence[Buffer], num_threads: int, scratch_bytes: int
+    ) -> None:
+        addresses = [buffer.address for buffer in buffers]
+        stride = -(-scratch_bytes // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
+        scratch = Buffer("CPU", stride * num_threads, dtypes.uint8) if stride else None
+        self._program = program
+        self._function = program._function
+        self._buffers = (ctypes.c_void_p * len(addresses))(*addresses)
+        self._scratch = ctypes.c_void_p(scratch.address if scratch else None)
+        self._scratch_stride = stride
+        self._num_threads = num_threads
+        self._num_vars = 0
+        self._vars: Any = (ctypes.c_int64 * 1)()
+        self._keep_alive = [buffer.storage for buffer in buffers], scratch and scratch.storage
+
+    def run(self, vars: Sequence[int] = ()) -> None:
+        """Run the kernel with these values of its variables, and wait for it."""
+        if vars:
+            if len(vars) != self._num_vars:
+                self._vars = (ctypes.c_int64 * len(vars))()
+                self._num_vars = len(vars)
+            self._vars[:] = vars
+        if self._num_threads == 1:
+            self._function(self._buffers, self._vars, _FIRST_THREAD, self._scratch)
+        else:
+            run_in_parallel(
+                self._program.function_address,
+                ctypes.addressof(self._buffers),
+                ctypes.addressof(self._vars),
+                self._num_threads,
+                self._scratch.value or 0,
+                self._scratch_stride,
+            )
+
+    __call__ = run
+
+
+class NullProgram:
+    """A kernel that was compiled and will never run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(
+        self,
+        buffers: Sequence[Buffer],
+        vars: Sequence[int] = (),
+        num_threads: int = 1,
+        scratch_bytes: int = 0,
+    ) -> None:
+        """Do nothing."""
+
+    def bind(
+        self, buffers: Sequence[Buffer], num_threads: int = 1, scratch_bytes: int = 0
+    ) -> NullProgram:
+        """Return something that can be run, and does nothing."""
+        return self
+
+    def run(self, vars: Sequence[int] = ()) -> None:
+        """Do nothing."""

@@ -1,0 +1,168 @@
+"""Compile LLVM IR text to an object, by llvmlite.
+
+    define void @add(ptr %buffers, ptr %vars, i64 %thread, ptr %scratch) { ... }
+      ->  a relocatable object with the function `add`; several functions make several symbols
+
+The IR that reaches this module is already tiled, unrolled and vectorised, so LLVM's own passes are
+not run: they would cost more time than they win. Code is generated for the features that the
+processor has, never for its name, since a hypervisor may report any name; without a name LLVM keeps
+512-bit vectors as they are written. Code is position independent, as `loader.py` needs it.
+
+llvmlite takes 60 to 125 ms to import and is imported when the first kernel really has to be
+compiled. It has one lock around every call, so compiling in threads gains nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from typing import Any, Final
+
+from pellucid.core.errors import CompileError, ExecutionError, ToolchainError
+from pellucid.core.target import Target, host_target
+
+DEFAULT_CODEGEN_LEVEL: Final = 2
+
+LOSSY_FEATURES: Final = frozenset({"avx512bf16", "avxneconvert"})
+"""Features whose float32-to-bfloat16 conversion turns denormals into zero (Intel SDM,
+VCVTNEPS2BF16). LLVM would use it for every `fptrunc`, so code is generated without them; a kernel
+that wants their dot products asks for them in a function attribute."""
+
+_TRIPLES: Final = {"x86-64": "x86_64", "aarch64": "aarch64", "riscv64": "riscv64"}
+
+
+@cache
+def llvm_version() -> str:
+    """Return the version of llvmlite, without importing it; it belongs in every cache key."""
+    try:
+        return importlib.metadata.version("llvmlite")
+    except importlib.metadata.PackageNotFoundError:
+        return "missing"
+
+
+def compile_llvm(
+    source: str,
+    name: str,
+    target: Target | None = None,
+    codegen_level: int = DEFAULT_CODEGEN_LEVEL,
+) -> bytes:
+    """Compile the IR text of one or more kernels to one object.
+
+    name: what to call the kernel (or the module) in errors.
+    Errors: ToolchainError without llvmlite; CompileError, with the line, for text that is not IR.
+    """
+    llvm = import_llvm()
+    machine = _target_machine(target or host_target(), codegen_level)
+    try:
+        module = llvm.parse_assembly(source, llvm.create_context())
+        module.verify()
+    except RuntimeError as error:
+        raise _refusal(source, name, str(error)) from None
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    return bytes(machine.emit_object(module))
+
+
+@cache
+def import_llvm() -> Any:
+    """Return llvmlite's binding module, initialised. Errors: ToolchainError when it is missing."""
+    try:
+        import llvmlite.binding as llvm
+    except (ImportError, OSError) as error:
+        raise ToolchainError(
+            "the LLVM renderer needs llvmlite, which cannot be imported",
+            rows=[("reason", error)],
+            help="pip install llvmlite, or use the C compiler: PELLUCID_DEVICE=CPU:C",
+        ) from None
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm
+
+
+@cache
+def _target_machine(target: Target, codegen_level: int) -> Any:
+    llvm = import_llvm()
+    triple = llvm.get_process_triple()
+    arch = _TRIPLES.get(target.arch)
+    if arch is not None and arch != triple.partition("-")[0]:
+        triple = f"{arch}-unknown-linux-gnu"
+    return llvm.Target.from_triple(triple).create_target_machine(
+        cpu=target.cpu_name,
+        features=feature_string(target),
+        opt=codegen_level,
+        reloc="pic",
+        codemodel="small",
+    )
+
+
+def feature_string(target: Target) -> str:
+    """Return the features of *target* as LLVM reads them, without those that lose denormals."""
+    features = target.llvm_features.split(",")
+    return ",".join(f for f in features if f.lstrip("+-") not in LOSSY_FEATURES)
+
+
+def _refusal(source: str, name: str, message: str) -> CompileError:
+    """Turn LLVM's message into an error that shows the line of the source that it means."""
+    lines = [line for line in message.splitlines() if line.strip()]
+    found = re.search(r"<string>:(\d+):(\d+): error: (.*)", message)
+    if found is None:  # the verifier: a sentence, then the offending instructions
+        excerpt = "\n".join(lines[1:]) or None
+        return CompileError(lines[0], stage="compile", kernel=name, source=excerpt)
+    number, column = int(found[1]), int(found[2])
+    text = source.splitlines()[number - 1] if number <= source.count("\n") + 1 else ""
+    excerpt = f"{number:4}: {text}\n      {' ' * (column - 1)}^"
+    return CompileError(found[3], stage="compile", kernel=name, source=excerpt)
+
+
+class LinkedObject:
+    """An object linked by LLVM's in-process linker, where `loader.py` has none of its own."""
+
+    def __init__(self, binary: bytes) -> None:
+        llvm = import_llvm()
+        try:
+            self._linker = llvm.create_lljit_compiler()
+            builder = llvm.JITLibraryBuilder().add_object_img(binary).add_current_process()
+            self._library = builder.link(self._linker, "pellucid")
+        except RuntimeError as error:
+            raise _link_refusal(error) from None
+        self._found: dict[str, Any] = {}
+
+    def address(self, name: str) -> int:
+        """Return the address of the function *name*."""
+        if name not in self._found:
+            try:
+                self._found[name] = self._linker.lookup("pellucid", name)
+            except RuntimeError as error:
+                raise _link_refusal(error) from None
+        return int(self._found[name][name])
+
+
+def _link_refusal(error: RuntimeError) -> ExecutionError:
+    return ExecutionError("a compiled kernel cannot be linked by LLVM", rows=[("reason", error)])
+
+
+def disassemble(binary: bytes) -> str:
+    """Return the instructions of an object as text, by objdump; or a line that says why not."""
+    tool = shutil.which("objdump")
+    if tool is None:
+        return "(no disassembly: objdump is not installed; it is part of binutils)"
+    with tempfile.NamedTemporaryFile(suffix=".o") as file:
+        file.write(binary)
+        file.flush()
+        command = [tool, "-d", "-r", "--no-show-raw-insn", "-M", "intel", file.name]
+        if sys.platform != "linux" or os.uname().machine != "x86_64":
+            command = [tool, "-d", "-r", file.name]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"(no disassembly: {error})"
+    if done.returncode != 0:
+        return f"(no disassembly: {done.stderr.strip()})"
+    start = done.stdout.find("Disassembly of section")
+    return done.stdout[max(start, 0) :].strip() + "\n"
