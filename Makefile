@@ -55,14 +55,14 @@ pytest: $(STAMPS)/test  ## run the tests
 
 docs: $(STAMPS)/docs  ## build the documentation into site/
 	$(BIN)/python docs/generate.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file build/mkdocs.yml
 	@echo "documentation: site/index.html"
 
 bench: $(STAMPS)/demo  ## measure compile and run times
 	$(BIN)/python -m benchmarks
 
 clean:  ## remove what the tools and the build wrote
-	rm -rf build dist site docs/generated .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find pellucid tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## also remove the virtual environment

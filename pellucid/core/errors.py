@@ -278,7 +278,7 @@ class ParseError(PellucidError, ValueError):
     """The text of a graph cannot be read.
 
     Cause: a typing mistake in a `.uop` file, or a file written by another version.
-    Fix: look at the line that the message shows; docs/graph-text describes the grammar.
+    Fix: look at the line that the message shows; `pellucid/ir/text.py` describes the grammar.
     """
 
 

@@ -1,0 +1,274 @@
+"""Gather the pages of the documentation in build/docs: some are copied, the others are made.
+
+What the code knows is never written twice: options, errors, ops, laws and stages print themselves.
+
+    docs/*.md                 -> build/docs/*.md
+    README.md                 -> build/docs/index.md
+    pellucid.core.options     -> build/docs/options.md              (and errors, ops, laws)
+    pellucid.pipeline         -> build/docs/pipeline/<stage>.md     one chapter a stage
+    every package             -> build/docs/api/<package>.md        from the docstrings
+    all of them, in order     -> build/mkdocs.yml                   the navigation
+
+Run by `make docs`; `python docs/generate.py` alone writes the pages and needs no mkdocs.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import pkgutil
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pellucid
+from pellucid.core.errors import error_table, error_tree
+from pellucid.core.options import options_table
+
+ROOT = Path(__file__).resolve().parent.parent
+
+Page = tuple[str, str, str]
+"""Title, path below build/docs, text."""
+Navigation = list[dict[str, Any]]
+
+
+def module_or_none(name: str) -> ModuleType | None:
+    """Import a module, or give None when the project does not have it; other errors are errors."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name + ".").startswith(error.name + "."):
+            return None
+        raise
+
+
+# ---- pages that are made from tables --------------------------------------------------------
+
+
+def options_page() -> str:
+    """Every option, from core/options.py."""
+    return "\n".join(
+        [
+            "# Options",
+            "",
+            "Set a variable for a whole program, or use `with Context(...)` for a block. A wrong",
+            "name or value is an error that says what is allowed. Options that change code are",
+            "part of every cache key.",
+            "",
+            options_table(),
+        ]
+    )
+
+
+def errors_page() -> str:
+    """Every error, from core/errors.py."""
+    tree = "\n".join(f"    {line}" for line in error_tree().splitlines())
+    return f"# Errors\n\n{tree}\n\n{error_table()}"
+
+
+def ops_page(ops: Any) -> str:
+    """Every operation, from ir/op.py."""
+    rows = ["| op | family | sources | facts | meaning |", "|---|---|---|---|---|"]
+    for op in ops.all():
+        facts = [name for name in ("commutative", "associative", "idempotent") if getattr(op, name)]
+        facts += [] if op.exact else ["spelled with exact ops before it runs"]
+        facts += ["only in programs of targets that have it"] if op.native_only else []
+        sources = ", ".join(op.sources)
+        rows.append(
+            f"| `{op.name}` | {op.group.value} | {sources} | {', '.join(facts)} | {cell(op.doc)} |"
+        )
+    return "# Operations\n\n" + "\n".join(rows) + "\n"
+
+
+def laws_page(laws: list[Any]) -> str:
+    """Every law and rule, with how far it is proved."""
+    rows = ["| name | what it says | how it is known |", "|---|---|---|"]
+    for law in laws:
+        says = cell(inspect.getdoc(law) or getattr(law, "doc", "") or "")
+        rows.append(f"| `{law.name}` | {says} | {cell(str(getattr(law, 'level', '')))} |")
+    return "# Laws\n\n" + "\n".join(rows) + "\n"
+
+
+def cell(text: str) -> str:
+    """Make *text* fit into one cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# ---- the pipeline: one chapter a stage ------------------------------------------------------
+
+
+def pipelines(module: ModuleType) -> dict[str, list[Any]]:
+    """Find the lists of stages in pipeline.py, by the names they have there."""
+    found = {}
+    for name, value in vars(module).items():
+        stages = list(value) if isinstance(value, tuple | list) else []
+        if name.isupper() and stages and all(hasattr(stage, "why") for stage in stages):
+            found[name] = stages
+    return found
+
+
+def stage_name(stage: Any) -> str:
+    """Give the one name of a stage: its function's."""
+    return str(getattr(stage, "name", None) or stage.run.__name__)
+
+
+def form_name(form: Any) -> str:
+    """Give the name of a form, whether it is an object or a text."""
+    return str(getattr(form, "name", form))
+
+
+def stage_chapter(stage: Any, number: int) -> str:
+    """Write the chapter of a stage: its contract, then the docstring of its module."""
+    module = inspect.getmodule(stage.run)
+    lines = [
+        f"# {number}. {stage_name(stage)}",
+        "",
+        f"*{stage.why}*",
+        "",
+        "| needs | gives |",
+        "|---|---|",
+        f"| {form_name(stage.needs)} | {form_name(stage.gives)} |",
+        "",
+    ]
+    for earlier, reason in (getattr(stage, "after", None) or {}).items():
+        lines.append(f"- comes after `{earlier}`: {reason}")
+    text = (inspect.getdoc(module) if module else "") or ""
+    lines += ["", text, ""]
+    if module is not None:
+        lines += [f"Code: `{module.__name__.replace('.', '/')}.py`", ""]
+    return "\n".join(lines)
+
+
+def pipeline_pages(module: ModuleType) -> Iterator[Page]:
+    """Write the table of contents of the compiler, and a chapter for each stage."""
+    contents = ["# The pipeline", "", inspect.getdoc(module) or "", ""]
+    chapters: list[Page] = []
+    for name, stages in pipelines(module).items():
+        contents += [f"## {name.replace('_', ' ').capitalize()}", ""]
+        contents += ["| stage | needs | gives | why |", "|---|---|---|---|"]
+        for number, stage in enumerate(stages, 1):
+            title = stage_name(stage)
+            path = f"pipeline/{name.lower()}-{number:02}-{title}.md"
+            chapters.append((title, path, stage_chapter(stage, number)))
+            link = f"[{title}]({Path(path).name})"
+            needs, gives = form_name(stage.needs), form_name(stage.gives)
+            contents.append(f"| {link} | {needs} | {gives} | {cell(stage.why)} |")
+        contents.append("")
+    yield "The pipeline", "pipeline/index.md", "\n".join(contents)
+    yield from chapters
+
+
+# ---- the code: one page a package -----------------------------------------------------------
+
+
+def api_pages() -> Iterator[Page]:
+    """Write a page for each package, which mkdocstrings fills from the docstrings."""
+    folder = Path(pellucid.__file__).parent
+    names = [name for _, name, is_package in pkgutil.iter_modules([str(folder)]) if is_package]
+    for name in sorted(names):
+        package = folder / name
+        modules = sorted(package.rglob("*.py"))
+        lines = [f"# pellucid.{name}", "", module_docstring(package / "__init__.py"), ""]
+        for module in modules:
+            dotted = ".".join(module.relative_to(folder.parent).with_suffix("").parts)
+            if not dotted.endswith("__init__") and module_docstring(module):
+                lines += [f"::: {dotted}", ""]
+        yield f"pellucid.{name}", f"api/{name}.md", "\n".join(lines)
+
+
+def module_docstring(path: Path) -> str:
+    """Read the docstring of a module without running it."""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+# ---- all of it ------------------------------------------------------------------------------
+
+
+def written_pages() -> Iterator[Page]:
+    """Take the pages that people wrote: the README comes first, as the index."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    yield "Pellucid", "index.md", readme.replace("(CONTRIBUTING.md)", "(contributing.md)")
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        yield text.partition("\n")[0].lstrip("# "), path.name, text
+
+
+def table_pages() -> Iterator[Page]:
+    """Make the pages that are tables; those of parts that do not exist yet are left out."""
+    yield "Options", "options.md", options_page()
+    yield "Errors", "errors.md", errors_page()
+    if op := module_or_none("pellucid.ir.op"):
+        yield "Operations", "ops.md", ops_page(op.Ops)
+    if laws := known_laws():
+        yield "Laws", "laws.md", laws_page(laws)
+
+
+def known_laws() -> list[Any]:
+    """Import every family of laws, and give what they define."""
+    package = module_or_none("pellucid.ir.laws")
+    if package is None:
+        return []
+    found: dict[str, Any] = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        family = importlib.import_module(f"{package.__name__}.{info.name}")
+        for value in vars(family).values():
+            if getattr(value, "name", None) and type(value).__name__ in ("Law", "Rule"):
+                found.setdefault(value.name, value)
+    return list(found.values())
+
+
+def project_pages() -> Iterator[Page]:
+    """Take the contribution guide and the changelog."""
+    for title, name in [("Contributing", "CONTRIBUTING.md"), ("Changelog", "CHANGELOG.md")]:
+        yield title, name.lower(), (ROOT / name).read_text(encoding="utf-8")
+
+
+def all_pages() -> Iterator[tuple[str, list[Page]]]:
+    """Give the sections in the order of the navigation; the first has no title."""
+    yield "", list(written_pages())
+    pipeline = module_or_none("pellucid.pipeline")
+    if pipeline is not None:
+        yield "The pipeline", list(pipeline_pages(pipeline))
+    yield "Tables", list(table_pages())
+    yield "The code", list(api_pages())
+    yield "The project", list(project_pages())
+
+
+def generate(build: Path) -> list[Path]:
+    """Write all pages below *build*, and the configuration that puts them in order."""
+    docs = build / "docs"
+    shutil.rmtree(docs, ignore_errors=True)
+    navigation: Navigation = []
+    written = []
+    for section, pages in all_pages():
+        for _, path, text in pages:
+            (docs / path).parent.mkdir(parents=True, exist_ok=True)
+            (docs / path).write_text(text, encoding="utf-8")
+            written.append(docs / path)
+        entries: Navigation = [{title: path} for title, path, _ in pages]
+        navigation += [{section: entries}] if section else entries
+    config = {
+        "INHERIT": "../mkdocs.yml",
+        "docs_dir": "docs",
+        "site_dir": "../site",
+        "nav": navigation,
+    }
+    # JSON is YAML, so that writing it needs no library.
+    (build / "mkdocs.yml").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return written
+
+
+def main() -> int:
+    """Write the pages into build/ and say how many there are."""
+    pages = generate(ROOT / "build")
+    print(f"documentation: {len(pages)} pages in build/docs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
