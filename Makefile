@@ -72,7 +72,7 @@ distclean: clean  ## also remove the virtual environment
 
 $(STAMPS)/venv:
 	@test -n "$(PYTHON)" || { echo "Pellucid needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python"; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@mkdir -p $(STAMPS) && touch $@
 
 $(STAMPS)/demo $(STAMPS)/test $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv

@@ -44,6 +44,7 @@ import linecache
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any, Final, NamedTuple
 
 _PACKAGE_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -83,11 +84,19 @@ def user_location() -> UserLine | None:
     'user_location().text'
     """
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith((_PACKAGE_FOLDER, "<frozen", "<string>")):
+    while _is_ours(frame):
         if frame.f_back is None:
             return None
         frame = frame.f_back
     return UserLine(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Tell whether a frame runs our code, written or generated, or the import system."""
+    filename = frame.f_code.co_filename
+    if filename == "<string>":  # made by exec, as dataclasses do, or given to python -c
+        return str(frame.f_globals.get("__name__")).startswith("pellucid.")
+    return filename.startswith((_PACKAGE_FOLDER, "<frozen", "<pellucid"))
 
 
 class PellucidError(Exception):

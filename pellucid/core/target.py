@@ -260,7 +260,7 @@ def with_implied(features: Iterable[str]) -> frozenset[str]:
 def host_target() -> Target:
     """Give the target of this process: `PELLUCID_TARGET`, or else the machine that it runs on.
 
-    Both are read once. Errors: OptionError when the variable cannot be read.
+    The machine is read once. Errors: OptionError when the variable cannot be understood.
     """
     return _host_target(os.environ.get("PELLUCID_TARGET", "").strip())
 

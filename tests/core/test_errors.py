@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import subprocess
+import sys
 import textwrap
 import threading
 from pathlib import Path
@@ -29,13 +31,14 @@ from pellucid.core.errors import (
     explanation,
     user_location,
 )
+from pellucid.core.options import Options
 
 
 def dedent(text: str) -> str:
     return textwrap.dedent(text).strip("\n")
 
 
-def test_message_lines_up_facts_help_and_place(tmp_path: Path, monkeypatch: object) -> None:
+def test_message_lines_up_facts_help_and_place(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text("import pellucid\n\nh = x @ w\n")
     error = ShapeError(
@@ -82,6 +85,19 @@ def test_the_place_is_the_line_that_called_the_library() -> None:
     error = PellucidError("x")  # found through a frame of the package itself
     assert isinstance(error.at, UserLine)
     assert error.at.text.startswith('error = PellucidError("x")')
+
+
+def test_generated_code_of_the_package_is_not_the_users() -> None:
+    with pytest.raises(OptionError) as caught:
+        Options(beam=-1)  # the constructor is code that dataclasses generated
+    assert isinstance(caught.value.at, UserLine)
+    assert caught.value.at.text.startswith("Options(beam=-1)")
+
+
+def test_code_given_to_python_c_is_the_users() -> None:
+    code = "from pellucid.core.errors import user_location\n\nprint(user_location())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "<string>:3\n"
 
 
 def test_a_stack_that_is_all_ours_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
