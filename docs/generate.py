@@ -87,10 +87,16 @@ def ops_page(ops: Any) -> str:
 
 def laws_page(laws: list[Any]) -> str:
     """Every law and rule, with how far it is proved."""
-    rows = ["| name | what it says | how it is known |", "|---|---|---|"]
+    rows = [
+        "| family | name | equation | what it says | how it is known |",
+        "|---|---|---|---|---|",
+    ]
     for law in laws:
-        says = cell(inspect.getdoc(law) or getattr(law, "doc", "") or "")
-        rows.append(f"| `{law.name}` | {says} | {cell(str(getattr(law, 'level', '')))} |")
+        family = law.function.__module__ if not hasattr(law, "family") else law.family
+        equation = f"`{cell(law.equation)}`" if hasattr(law, "equation") else "(rule)"
+        level = cell(str(getattr(law, "level", "")))
+        name = family.rpartition(".")[2]
+        rows.append(f"| {name} | `{law.name}` | {equation} | {cell(law.doc)} | {level} |")
     return "# Laws\n\n" + "\n".join(rows) + "\n"
 
 
@@ -210,14 +216,14 @@ def table_pages() -> Iterator[Page]:
 
 def known_laws() -> list[Any]:
     """Import every family of laws, and give what they define."""
-    package = module_or_none("pellucid.ir.laws")
-    if package is None:
+    package, law = module_or_none("pellucid.ir.laws"), module_or_none("pellucid.ir.law")
+    if package is None or law is None:
         return []
     found: dict[str, Any] = {}
     for info in pkgutil.iter_modules(package.__path__):
         family = importlib.import_module(f"{package.__name__}.{info.name}")
         for value in vars(family).values():
-            if getattr(value, "name", None) and type(value).__name__ in ("Law", "Rule"):
+            if isinstance(value, law.Rule):  # a law is a rule too
                 found.setdefault(value.name, value)
     return list(found.values())
 

@@ -77,6 +77,18 @@ def test_a_stage_becomes_a_chapter_and_a_row(generate: ModuleType) -> None:
     assert "- comes after `expand_ranges`: lanes | hide" in second[2]
 
 
+def test_laws_and_rules_become_rows(generate: ModuleType) -> None:
+    def fold_constants() -> None: ...
+
+    law = SimpleNamespace(
+        name="add_zero", family="arithmetic", equation="x | 0 = x", doc="Zero adds\nnothing."
+    )
+    rule = SimpleNamespace(name="fold", function=fold_constants, doc="Literals fold.")
+    page = generate.laws_page([law, rule])
+    assert "| arithmetic | `add_zero` | `x \\| 0 = x` | Zero adds nothing. |  |" in page
+    assert "| test_generate | `fold` | (rule) | Literals fold. |  |" in page
+
+
 def test_only_a_missing_module_counts_as_missing(generate: ModuleType, tmp_path: Path) -> None:
     assert generate.module_or_none("pellucid.no_such_module") is None
     assert generate.module_or_none("pellucid.core.options").__name__ == "pellucid.core.options"
