@@ -1,0 +1,507 @@
+"""Laws (equations), rules (rewrites that compute) and rule sets.
+
+A law is a function of pattern variables that is called once, at import, and returns the two sides and,
+if needed, a condition. The types of its parameters say where it holds:
+
+    @law
+    def divide_twice(x: Index, a: Known, b: Known) -> Equation:
+        \"\"\"Two floor divisions are one, when the second divisor is positive.\"\"\"
+        return (x // a) // b, x // (a * b), b > 0
+
+From that one object we match (`pattern`), build the right side (`source`, generated), prove and sample (smt.py),
+print (`equation`) and count (`fired`). What is literal is computed: `a * b` becomes one CONST. A condition on literals
+is computed too; a condition on other values has to follow from their bounds.
+
+A rule is a function of captured nodes that returns the new node or None; `decline` says why it steps aside:
+
+    @rule(P(Ops.CAST, X, name="outer"))
+    def drop_cast(outer: UOp, x: UOp) -> UOp | None:
+        if x.dtype is not outer.dtype:
+            return decline("the type changes", outer)
+        return x
+
+A `RuleSet` is a list of both; it compiles a matcher per op the first time that op is met.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import sys
+import typing
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, TypeVar
+
+from pellucid.core import observe
+from pellucid.core.dtype import Kind, Scalar, dtypes
+from pellucid.core.errors import LawError
+from pellucid.ir.bounds import bounds
+from pellucid.ir.op import COMPARISONS, Op, Ops, floor_divide, floor_modulo
+from pellucid.ir.pattern import MatcherWriter, P, Pattern, orders, text_of
+from pellucid.ir.uop import UOp, _const_key
+
+
+class Variable(Pattern):
+    """A variable of a law."""
+
+    __slots__ = ()
+
+
+class Index(Variable):
+    """An integer before a width is chosen: it never wraps."""
+
+    __slots__ = ()
+
+
+class Wrap(Variable):
+    """A fixed-width integer; results wrap."""
+
+    __slots__ = ()
+
+
+class Float(Variable):
+    """An IEEE float; the law holds bit for bit (all NaNs are equal)."""
+
+    __slots__ = ()
+
+
+class Real(Variable):
+    """A float that the user allowed us to treat as a real number."""
+
+    __slots__ = ()
+
+
+class Bool(Variable):
+    """A truth value."""
+
+    __slots__ = ()
+
+
+class Known(Variable):
+    """A literal, of the type of its partner."""
+
+    __slots__ = ()
+
+
+Side: TypeAlias = Pattern | bool | int | float
+Equation: TypeAlias = tuple[Pattern, Side] | tuple[Pattern, Side, Pattern]
+
+KINDS: dict[type[Variable], tuple[Kind, ...]] = {
+    Index: (Kind.INDEX,),
+    Wrap: (Kind.INT, Kind.UINT),
+    Float: (Kind.FLOAT,),
+    Real: (Kind.FLOAT,),
+    Bool: (Kind.BOOL,),
+}
+
+
+class Rule:
+    """A named rewrite: a pattern, and what is called with its captures."""
+
+    def __init__(self, pattern: Pattern, function: Callable[..., UOp | None], name: str) -> None:
+        self.pattern = pattern
+        self.function = function
+        self.name = name
+        self.fired = 0
+        self.parameters = tuple(inspect.signature(function).parameters)
+        known = {*pattern.names(), "node", "ctx"}
+        if unknown := [p for p in self.parameters if p not in known]:
+            raise LawError(
+                f"{name} asks for {', '.join(unknown)}, which its pattern does not capture",
+                rows=[("pattern", text_of(pattern))],
+                help="name the part of the pattern, or use `node` or `ctx`",
+            )
+
+    @property
+    def needs_context(self) -> bool:
+        """True when what the rule does may depend on the context it is given."""
+        return "ctx" in self.parameters
+
+    @property
+    def doc(self) -> str:
+        """The first sentence of the docstring."""
+        return (self.function.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
+
+    def __call__(self, *given: Any, **named: Any) -> UOp | None:
+        return self.function(*given, **named)
+
+    def __repr__(self) -> str:
+        return f"<rule {self.name}: {text_of(self.pattern)}>"
+
+
+class Law(Rule):
+    """An equation that is used from left to right."""
+
+    def __init__(self, function: Callable[..., Equation]) -> None:
+        self.definition = function
+        name = function.__name__  # type: ignore[attr-defined]
+        self.variables, self.types = _variables_of(function, name)
+        left, right, condition = _sides_of(function, self.variables, name)
+        self.left, self.right, self.condition = left, right, condition
+        self.source, build = _BuildWriter(self).function()
+        super().__init__(left, build, name)
+
+    @property
+    def doc(self) -> str:
+        """The first sentence of the docstring."""
+        return " ".join((self.definition.__doc__ or "").split("\n\n")[0].split())
+
+    @property
+    def family(self) -> str:
+        """The file the law stands in: arithmetic, divmod …"""
+        return self.definition.__module__.rpartition(".")[2]
+
+    @property
+    def equation(self) -> str:
+        """The law as text."""
+        given = f"  if {text_of(self.condition)}" if self.condition is not None else ""
+        return f"{text_of(self.left)} = {text_of(self.right)}{given}"
+
+    def __repr__(self) -> str:
+        return f"<law {self.name}: {self.equation}>"
+
+
+def law(function: Callable[..., Equation]) -> Law:
+    """Read an equation; see the top of this file."""
+    return Law(function)
+
+
+RuleFunction = TypeVar("RuleFunction", bound="Callable[..., UOp | None]")
+
+
+def rule(*patterns: Pattern | Op) -> Callable[[Callable[..., UOp | None]], Rule]:
+    """Make a rule of a function: *patterns* is one pattern, or one or more ops of any sources."""
+
+    def make(function: Callable[..., UOp | None]) -> Rule:
+        first = patterns[0]
+        if isinstance(first, Pattern):
+            if len(patterns) > 1:
+                raise LawError("a rule has one pattern, or several ops", help="write two rules")
+            return Rule(first, function, _name_of(function))
+        ops = tuple(p for p in patterns if isinstance(p, Op))
+        return Rule(P(ops), function, _name_of(function))
+
+    return make
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", "rule")
+
+
+def decline(reason: str, node: UOp) -> None:
+    """Step aside, and say why to whoever traces; use as `return decline("…", node)`."""
+    if observe.watching:
+        observe.decline(sys._getframe(1).f_code.co_name, reason, node)
+
+
+# ---- reading a law -------------------------------------------------------------------------------
+
+
+def _variables_of(
+    function: Callable[..., Any], name: str
+) -> tuple[dict[str, Variable], dict[str, tuple[type[Variable], ...]]]:
+    variables: dict[str, Variable] = {}
+    types: dict[str, tuple[type[Variable], ...]] = {}
+    hints = typing.get_type_hints(function)
+    for parameter in inspect.signature(function).parameters:
+        hint = hints.get(parameter)
+        members: tuple[Any, ...] = typing.get_args(hint) or (hint,)
+        if not all(isinstance(m, type) and issubclass(m, Variable) for m in members):
+            raise LawError(
+                f"law {name}: {parameter} is not declared",
+                help="declare it as Index, Wrap, Float, Real, Bool or Known",
+            )
+        types[parameter] = members
+        if Known in members:
+            variables[parameter] = Known(name=parameter, literal=True)
+        else:
+            kinds = frozenset(k for m in members for k in KINDS[m])
+            variables[parameter] = members[0](name=parameter, kinds=kinds)
+    return variables, types
+
+
+def _sides_of(
+    function: Callable[..., Equation], variables: dict[str, Variable], name: str
+) -> tuple[Pattern, Pattern, Pattern | None]:
+    from_law: Any = function(**variables)
+    if not isinstance(from_law, tuple) or len(from_law) not in (2, 3):
+        raise LawError(f"law {name} does not return (left, right) or (left, right, condition)")
+    left, right = from_law[:2]
+    condition = from_law[2] if len(from_law) == 3 else None
+    right = right if isinstance(right, Pattern) else Pattern(literal=True, value=right)
+    missing = set(right.names()) - set(left.names())
+    if missing:
+        raise LawError(f"law {name} uses {', '.join(sorted(missing))} on the right side only")
+    return left, right, condition
+
+
+# ---- building the right side ---------------------------------------------------------------------
+
+_PYTHON: dict[Op, str] = {
+    Ops.ADD: "({} + {})",
+    Ops.MUL: "({} * {})",
+    Ops.FLOORDIV: "floor_divide({}, {})",
+    Ops.FLOORMOD: "floor_modulo({}, {})",
+    Ops.MAX: "max({}, {})",
+    Ops.MIN: "min({}, {})",
+    Ops.AND: "({} & {})",
+    Ops.OR: "({} | {})",
+    Ops.XOR: "({} ^ {})",
+    Ops.CMPLT: "({} < {})",
+    Ops.CMPLE: "({} <= {})",
+    Ops.CMPEQ: "({} == {})",
+    Ops.CMPNE: "({} != {})",
+}
+
+
+def is_known(pattern: Pattern) -> bool:
+    """True for what is computed when the law is applied: literals and what is made of them."""
+    if pattern.src is None:
+        return pattern.literal
+    return bool(pattern.src) and all(map(is_known, pattern.src))
+
+
+class _BuildWriter:
+    """Writes the function that checks a law's condition and builds its right side."""
+
+    def __init__(self, law: Law) -> None:
+        self.law = law
+        self.lines: list[str] = []
+        self.names: dict[str, Any] = {
+            "UOp": UOp,
+            "bool_": dtypes.bool,
+            "bounds": bounds,
+            "floor_divide": floor_divide,
+            "floor_modulo": floor_modulo,
+        }
+        self._temporaries = itertools.count()
+
+    def function(self) -> tuple[str, Callable[..., UOp | None]]:
+        """The source, and the function."""
+        law = self.law
+        name = law.definition.__name__  # type: ignore[attr-defined]
+        names = law.left.names()
+        if law.condition is not None:
+            self.lines.append(f"if not {self.certain(law.condition)}: return None")
+        result = self.node(law.right, "node.dtype")
+        parameters = ", ".join(["node", *names])
+        body = "".join(f"    {line}\n" for line in [*self.lines, f"return {result}"])
+        source = f"def {name}({parameters}):\n{body}"
+        scope = dict(self.names)
+        exec(compile(source, f"<law {name}>", "exec"), scope)
+        return source, scope[name]
+
+    def value(self, pattern: Pattern) -> str:
+        """A Python expression for what is known."""
+        if pattern.value is not None:
+            return repr(pattern.value)
+        if pattern.src is None:
+            return f"{pattern.name}.arg"
+        op = pattern.op
+        if op not in _PYTHON:
+            raise LawError(f"{op} of literals is not computed in laws")
+        return _PYTHON[op].format(*map(self.value, pattern.src))
+
+    def dtype(self, pattern: Pattern) -> str | None:
+        """A Python expression for the type of a pattern, or None for a bare number."""
+        if pattern.value is not None:
+            return None
+        if pattern.src is None:
+            return f"{pattern.name}.dtype"
+        if pattern.op in COMPARISONS:
+            inner = next(filter(None, map(self.dtype, pattern.src)))
+            return f"bool_.vec({inner}.lanes)"
+        parts = pattern.src[1:] if pattern.op is Ops.WHERE else pattern.src
+        return next(filter(None, map(self.dtype, parts)), None)
+
+    def node(self, pattern: Pattern, dtype: str) -> str:
+        """A Python expression for the node, of type *dtype* where the pattern does not say."""
+        if is_known(pattern):
+            return f"UOp.const({self.dtype(pattern) or dtype}, {self.value(pattern)})"
+        if pattern.src is None:
+            return str(pattern.name)
+        op = pattern.op
+        assert op is not None, "laws build nodes of one op"
+        op_name = f"op_{op.name.lower()}"
+        self.names[op_name] = op
+        inner = self.dtype(pattern) or dtype
+        if op in COMPARISONS:
+            inner = next(filter(None, map(self.dtype, pattern.src)), dtype)
+        sources = [self.node(s, inner) for s in pattern.src]
+        target = f"t{next(self._temporaries)}"
+        self.lines.append(f"{target} = UOp.make({op_name}, {', '.join(sources)})")
+        return target
+
+    def certain(self, condition: Pattern) -> str:
+        """A Python expression that is true only when *condition* holds for sure."""
+        if is_known(condition):
+            return self.value(condition)
+        op, src = condition.op, condition.src
+        assert src is not None, "a condition is a comparison, or several joined by & and |"
+        if op is Ops.AND or op is Ops.OR:
+            word = " and " if op is Ops.AND else " or "
+            return f"({word.join(map(self.certain, src))})"
+        if op is Ops.CMPLT or op is Ops.CMPLE:
+            sign = "<" if op is Ops.CMPLT else "<="
+            return f"({self.extreme(src[0], 'max')} {sign} {self.extreme(src[1], 'min')})"
+        self_node = self.node(condition, "bool_")
+        return f"(bounds({self_node}).min == 1)"
+
+    def extreme(self, pattern: Pattern, end: str) -> str:
+        """A Python expression for the least or greatest value of a pattern."""
+        if is_known(pattern):
+            return self.value(pattern)
+        inner = self.dtype(pattern)
+        return f"bounds({self.node(pattern, inner or 'node.dtype')}).{end}"
+
+
+# ---- rule sets -----------------------------------------------------------------------------------
+
+Matcher: TypeAlias = "Callable[[UOp, Any], UOp | None]"
+Member: TypeAlias = "Rule | RuleSet"
+
+
+class Statistics:
+    """Counts over the life of the process, for tests of compile time."""
+
+    tried = 0
+    fired = 0
+    made = 0
+
+
+class RuleSet:
+    """Rules by name, tried in order; the first that gives a new node wins.
+
+    >>> from pellucid.ir.pattern import K, X
+    >>> @rule(X * K)
+    ... def drop_one(x: UOp, k: UOp) -> UOp | None:
+    ...     return x if k.arg == 1 else None
+    >>> print(RuleSet("tidy", [drop_one]).matcher_source(Ops.MUL))
+    def match(n, ctx):
+        n_0, n_1 = n.src
+        if n_1.op is op_const:
+            if type(n_1.arg) is not tuple:
+                new = call_1(n_0, n_1)
+                if new is not None and new is not n: return fired(call_2, n, new)
+        if n_0.op is op_const:
+            if type(n_0.arg) is not tuple:
+                new = call_1(n_1, n_0)
+                if new is not None and new is not n: return fired(call_2, n, new)
+        return None
+    """
+
+    def __init__(self, name: str, members: Iterable[Member]) -> None:
+        self.name = name
+        self.rules: tuple[Rule, ...] = tuple(_flattened(members))
+        self.needs_context = any(r.needs_context for r in self.rules)
+        self.matchers: dict[Op, Matcher | None] = {}
+        self._sources: dict[Op, str] = {}
+
+    def __add__(self, other: RuleSet) -> RuleSet:
+        return RuleSet(f"{self.name}+{other.name}", [self, other])
+
+    def __iter__(self) -> Iterator[Rule]:
+        return iter(self.rules)
+
+    def __len__(self) -> int:
+        return len(self.rules)
+
+    def __repr__(self) -> str:
+        return f"<rule set {self.name}, {len(self.rules)} rules>"
+
+    @property
+    def laws(self) -> tuple[Law, ...]:
+        """The members that are equations."""
+        return tuple(r for r in self.rules if isinstance(r, Law))
+
+    def matcher(self, op: Op) -> Matcher | None:
+        """The compiled matcher for nodes of *op*; None when no rule is about them."""
+        try:
+            return self.matchers[op]
+        except KeyError:
+            self.matchers[op] = made = self._compile(op)
+            return made
+
+    def matcher_source(self, op: Op) -> str:
+        """The generated source of the matcher for *op* (empty: no rule is about it)."""
+        self.matcher(op)
+        return self._sources[op]
+
+    def match(self, node: UOp, ctx: Any = None) -> UOp | None:
+        """The result of the first rule that applies to *node* itself, or None."""
+        matcher = self.matcher(node.op)
+        return None if matcher is None else matcher(node, ctx)
+
+    def _compile(self, op: Op) -> Matcher | None:
+        writer = MatcherWriter(op)
+        entries = []
+        for one in self.rules:
+            if one.pattern.ops is not None and op not in one.pattern.ops:
+                continue
+            if one.pattern.literal and op is not Ops.CONST:
+                continue
+            for pattern in orders(_for_root(one.pattern, op)):
+                steps, places = writer.steps(pattern)
+                places |= {"node": "n", "ctx": "ctx"}
+                call = writer.constant(one.function, "call")
+                given = ", ".join(places[p] for p in one.parameters)
+                who = writer.constant(one, "call")
+                done = f"if new is not None and new is not n: return fired({who}, n, new)"
+                entries.append((steps, f"new = {call}({given})\n{done}"))
+        if not entries:
+            self._sources[op] = ""
+            return None
+        source = writer.write(entries)
+        self._sources[op] = source
+        scope: dict[str, Any] = {**writer.names, "fired": _fired, "same_float": _same_float}
+        exec(compile(source, f"<{self.name}: {op.name}>", "exec"), scope)
+        return typing.cast("Matcher", scope["match"])
+
+
+def _for_root(pattern: Pattern, op: Op) -> Pattern:
+    """The pattern with its root op decided."""
+    if pattern.ops == (op,) or pattern.ops is None:
+        return pattern
+    chosen = pattern.with_sources(pattern.src) if pattern.src is not None else _copy(pattern)
+    chosen.ops = (op,)
+    return chosen
+
+
+def _copy(pattern: Pattern) -> Pattern:
+    made = pattern.with_sources(())
+    made.src = None
+    return made
+
+
+def _flattened(members: Iterable[Member]) -> Iterator[Rule]:
+    for member in members:
+        if isinstance(member, RuleSet):
+            yield from member.rules
+        else:
+            yield member
+
+
+def _same_float(value: Scalar, wanted: float) -> bool:
+    return type(value) is float and _const_key(value) == _const_key(wanted)
+
+
+def _fired(one: Rule, before: UOp, after: UOp) -> UOp:
+    """Count, and tell whoever listens."""
+    one.fired += 1
+    Statistics.fired += 1
+    last_fired.append(one)
+    if observe.watching:
+        observe.rewrite(one.name, before, after)
+    return after
+
+
+class _LastFired:
+    """The rule that fired last in this process: only for error texts."""
+
+    rule: Rule | None = None
+
+    def append(self, one: Rule) -> None:
+        self.rule = one
+
+
+last_fired = _LastFired()

@@ -1,0 +1,1 @@
+"""The laws, by family: one file each, one function per law or rule."""

@@ -1,0 +1,85 @@
+"""WHERE: what is selected when there is nothing to choose.
+
+WHERE(c, x, x)          ->  x
+WHERE(c ^ True, x, y)   ->  WHERE(c, y, x)
+"""
+
+from __future__ import annotations
+
+from pellucid.ir.law import Bool, Equation, Float, Index, Wrap, law
+from pellucid.ir.pattern import Pattern
+
+
+def true() -> Pattern:
+    """The literal True."""
+    return Pattern(literal=True, value=True)
+
+
+def false() -> Pattern:
+    """The literal False."""
+    return Pattern(literal=True, value=False)
+
+
+@law
+def same_branches(c: Bool, x: Index | Wrap | Float | Bool) -> Equation:
+    """Nothing to choose."""
+    return c.where(x, x), x
+
+
+@law
+def choose_true(x: Index | Wrap | Float | Bool, y: Index | Wrap | Float | Bool) -> Equation:
+    """A true condition takes the first branch."""
+    return true().where(x, y), x
+
+
+@law
+def choose_false(x: Index | Wrap | Float | Bool, y: Index | Wrap | Float | Bool) -> Equation:
+    """A false condition takes the second branch."""
+    return false().where(x, y), y
+
+
+@law
+def swap_branches(
+    c: Bool, x: Index | Wrap | Float | Bool, y: Index | Wrap | Float | Bool
+) -> Equation:
+    """The opposite condition takes the other branch."""
+    return (c ^ True).where(x, y), c.where(y, x)
+
+
+@law
+def select_truth(c: Bool) -> Equation:
+    """A condition that selects True or False is that value."""
+    return c.where(True, False), c
+
+
+@law
+def same_condition_true(
+    c: Bool,
+    x: Index | Wrap | Float | Bool,
+    y: Index | Wrap | Float | Bool,
+    z: Index | Wrap | Float | Bool,
+) -> Equation:
+    """Inside the first branch the condition is true."""
+    return c.where(c.where(x, y), z), c.where(x, z)
+
+
+@law
+def same_condition_false(
+    c: Bool,
+    x: Index | Wrap | Float | Bool,
+    y: Index | Wrap | Float | Bool,
+    z: Index | Wrap | Float | Bool,
+) -> Equation:
+    """Inside the second branch the condition is false."""
+    return c.where(x, c.where(y, z)), c.where(x, z)
+
+
+LAWS = (
+    same_branches,
+    choose_true,
+    choose_false,
+    swap_branches,
+    select_truth,
+    same_condition_true,
+    same_condition_false,
+)

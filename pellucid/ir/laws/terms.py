@@ -1,0 +1,120 @@
+"""Sums of products, the normal form of index arithmetic.
+
+An index expression is read as a list of (coefficient, base) pairs, where no base is a literal, a sum, or a product with
+a literal, and base None stands for 1. Two equal sums are the same list, whatever their order was.
+
+    j + 12 * i + 4 + j     ->   [(12, i), (2, j), (4, None)]     ->   i * 12 + j * 2 + 4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from pellucid.ir.bounds import Interval, bounds
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+
+Terms: TypeAlias = "dict[UOp | None, int]"
+
+_RANK = {op: number for number, op in enumerate(Ops.all())}
+MANY_TERMS = 64
+
+
+def order_key(node: UOp) -> tuple[int, int, bytes]:
+    """Where a source of a commutative op stands: by op, by number, by content; literals last."""
+    op = node.op
+    if op is Ops.CONST:
+        return (1 << 20, 0, b"")
+    if op is Ops.RANGE:
+        return (0, node.arg.id, node.content)
+    return (_RANK[op] + 1, 0, node.content)
+
+
+def is_before(left: UOp, right: UOp) -> bool:
+    """True when *left* has to stand left of *right* in a commutative op."""
+    a, b = left.op, right.op
+    if a is not b:
+        if a is Ops.CONST or b is Ops.CONST:
+            return b is Ops.CONST
+        if a is Ops.RANGE or b is Ops.RANGE:
+            return a is Ops.RANGE
+        return _RANK[a] < _RANK[b]
+    if left is right:
+        return True
+    return order_key(left) <= order_key(right)
+
+
+def terms_of(node: UOp) -> Terms:
+    """The terms of a sum, equal bases collected.
+
+    >>> i = UOp.range(4, 0)
+    >>> terms_of(i * 3 + i + 2) == {i: 4, None: 2}
+    True
+    """
+    terms: Terms = {}
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part.op is Ops.ADD:
+            stack += part.src
+            continue
+        coefficient, base = term_of(part)
+        terms[base] = terms.get(base, 0) + coefficient
+    return {base: c for base, c in terms.items() if c}
+
+
+def term_of(part: UOp) -> tuple[int, UOp | None]:
+    """A product as (literal, rest)."""
+    if part.op is Ops.CONST and not isinstance(part.arg, tuple):
+        return part.arg, None
+    if part.op is Ops.MUL:
+        left, right = part.src
+        if right.op is Ops.CONST and not isinstance(right.arg, tuple):
+            return right.arg, left
+        if left.op is Ops.CONST and not isinstance(left.arg, tuple):
+            return left.arg, right
+    return 1, part
+
+
+def sum_of(terms: Terms, like: UOp) -> UOp:
+    """The sum that *terms* stand for, in normal order, of the type of *like*."""
+    total: UOp | None = None
+    for base in ordered_bases(terms):
+        part = scaled(base, terms[base])
+        total = part if total is None else UOp(Ops.ADD, like.dtype, (total, part))
+    literal = terms.get(None, 0)
+    if total is None:
+        return UOp.const(like.dtype, literal)
+    if literal:
+        total = UOp(Ops.ADD, like.dtype, (total, UOp.const(like.dtype, literal)))
+    return total
+
+
+def ordered_bases(terms: Terms) -> list[UOp]:
+    """The bases of *terms* in normal order, without the literal."""
+    bases = [b for b, c in terms.items() if b is not None and c]
+    return sorted(bases, key=order_key) if len(bases) > 1 else bases
+
+
+def scaled(base: UOp, coefficient: int) -> UOp:
+    """base * coefficient."""
+    if coefficient == 1:
+        return base
+    return UOp(Ops.MUL, base.dtype, (base, UOp.const(base.dtype, coefficient)))
+
+
+def bounds_of_terms(terms: Terms) -> Interval:
+    """The interval of the sum."""
+    low = high = terms.get(None, 0)
+    for base, c in terms.items():
+        if base is not None:
+            b = bounds(base)
+            low += min(b.min * c, b.max * c)
+            high += max(b.min * c, b.max * c)
+    return Interval(low, high)
+
+
+def subset(terms: Terms, bases: Iterable[UOp | None]) -> Terms:
+    """Some of the terms."""
+    return {b: terms[b] for b in bases}

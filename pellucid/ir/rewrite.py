@@ -1,0 +1,189 @@
+"""Drivers: how the rules of a set are led over a graph.
+
+    rewrite           sources first, each node until no rule applies, results too
+    rewrite_once      sources first, one rule per node at most, results are not looked at again
+    rewrite_top_down  a node before its sources
+
+All three are loops, not recursion, and remember what they have done: a graph of n nodes costs O(n) steps,
+however deep it is and however much is shared.
+
+    x * 1 + 0   --rewrite-->   x
+
+A set whose rules undo each other is found out: a node whose rewriting needs its own result, or far more
+rewrites than nodes, raise RewriteLoopError naming the laws.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from pellucid.core.errors import RewriteLoopError
+from pellucid.ir import origin
+from pellucid.ir.law import RuleSet, Statistics, last_fired
+from pellucid.ir.uop import UOp
+
+FREE_REWRITES = 2000
+REWRITES_PER_NODE = 100
+
+
+def rewrite(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
+    """Apply *rules* below *root*, sources first, until none applies anywhere.
+
+    >>> from pellucid.ir.simplify import simplify
+    >>> i = UOp.range(4, 0)
+    >>> simplify(i * 1 + 0) is i
+    True
+    """
+    return _Fixpoint(root, rules, ctx).run()
+
+
+class _Fixpoint:
+    """One run of `rewrite`: done maps nodes to their results, next_step to what they became first."""
+
+    def __init__(self, root: UOp, rules: RuleSet, ctx: Any) -> None:
+        self.root, self.rules, self.ctx = root, rules, ctx
+        self.done: dict[UOp, UOp] = {}
+        self.next_step: dict[UOp, UOp] = {}
+        self.laws: list[str] = []
+
+    def run(self) -> UOp:
+        """The result for the root."""
+        done, next_step = self.done, self.next_step
+        matchers, ctx = self.rules.matchers, self.ctx
+        limit = FREE_REWRITES
+        stack = [self.root]
+        tried = 0
+        while stack:
+            node = stack.pop()
+            if node in done:
+                continue
+            if node in next_step:
+                # back from what it became
+                done[node] = done[next_step[node]]
+                continue
+            src = node.src
+            waiting = False
+            changed = False
+            for source in src:
+                result = done.get(source)
+                if result is None:
+                    if not waiting:
+                        stack.append(node)
+                        waiting = True
+                    if source in next_step:
+                        raise self._loop(source)
+                    stack.append(source)
+                elif result is not source:
+                    changed = True
+            if waiting:
+                continue
+            if changed:
+                new: UOp | None = UOp(node.op, node.dtype, tuple([done[s] for s in src]), node.arg)
+                if origin.recording:
+                    origin.inherit(node, new)
+            else:
+                tried += 1
+                try:
+                    matcher = matchers[node.op]
+                except KeyError:
+                    matcher = self.rules.matcher(node.op)
+                new = None if matcher is None else matcher(node, ctx)
+                if new is None:
+                    done[node] = node
+                    continue
+                if origin.recording:
+                    origin.inherit(node, new)
+                if last_fired.rule is not None:
+                    self.laws.append(last_fired.rule.name)
+                if len(self.laws) > limit:
+                    limit = self._raised_limit()
+            known = done.get(new)
+            if known is not None:
+                done[node] = known
+                continue
+            if new in next_step or new is node:
+                raise self._loop(new)
+            next_step[node] = new
+            stack.append(node)
+            stack.append(new)
+        Statistics.tried += tried
+        return done[self.root]
+
+    def _raised_limit(self) -> int:
+        """How many rewrites this graph may have; raise when that many have been done."""
+        limit = FREE_REWRITES + REWRITES_PER_NODE * len(self.root.toposort())
+        if len(self.laws) > limit:
+            raise self._loop(None)
+        return limit
+
+    def _loop(self, node: UOp | None) -> RewriteLoopError:
+        """The error, naming the laws of the shortest period at the end of the log."""
+        return RewriteLoopError(_period(self.laws), rule_set=self.rules.name)
+
+
+def _period(laws: list[str]) -> list[str]:
+    tail = laws[-200:]
+    for length in range(1, len(tail) // 2 + 1):
+        if tail[-length:] == tail[-2 * length : -length]:
+            return tail[-length:]
+    return [name for name, _ in Counter(tail).most_common(8)] if len(tail) > 8 else tail
+
+
+def rewrite_once(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
+    """Apply *rules* below *root*, sources first, at most one per node; results are left as they are."""
+    done: dict[UOp, UOp] = {}
+    order = root.toposort()
+    for node in order:
+        new = node.with_sources(tuple([done[s] for s in node.src]))
+        matcher = rules.matcher(new.op)
+        result = None if matcher is None else matcher(new, ctx)
+        done[node] = new if result is None else result
+        if origin.recording:
+            origin.inherit(node, new)
+            origin.inherit(node, done[node])
+    Statistics.tried += len(order)
+    return done[root]
+
+
+def rewrite_top_down(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
+    """Apply *rules* to each node before its sources, until none applies to it; then go below."""
+    first: dict[UOp, UOp] = {}
+    done: dict[UOp, UOp] = {}
+    stack = [root]
+    fired: list[str] = []
+    limit = FREE_REWRITES
+    while stack:
+        node = stack.pop()
+        if node in done:
+            continue
+        if node not in first:
+            new = node
+            while (result := rules.match(new, ctx)) is not None:
+                if origin.recording:
+                    origin.inherit(new, result)
+                new = result
+                fired.append(last_fired.rule.name if last_fired.rule is not None else "?")
+                if len(fired) > limit:
+                    limit = FREE_REWRITES + REWRITES_PER_NODE * len(root.toposort())
+                    if len(fired) > limit:
+                        raise RewriteLoopError(_period(fired), rule_set=rules.name)
+            first[node] = new
+        new = first[node]
+        waiting = [s for s in new.src if s not in done]
+        if waiting:
+            if any(s in first for s in waiting) and _depends_on_itself(stack, waiting, first):
+                raise RewriteLoopError(_period(fired), rule_set=rules.name)
+            stack.append(node)
+            stack.extend(reversed(waiting))
+            continue
+        made = new.with_sources(tuple([done[s] for s in new.src]))
+        if origin.recording:
+            origin.inherit(node, made)
+        done[node] = made
+    return done[root]
+
+
+def _depends_on_itself(stack: list[UOp], waiting: list[UOp], first: dict[UOp, UOp]) -> bool:
+    """True when a source that is still open is one of those that wait for it."""
+    return any(s in first for s in waiting)
