@@ -1,8 +1,9 @@
 """What an op's `arg` holds, when it is more than a number or a tuple: small frozen records.
 
-Each record is data only, hashable, and prints as a Python expression, because graph text, content keys
-and the docs are all made from that print. `CallInfo` is the one record with parts that a content key leaves out: names
-and reasons are for people, and equal kernels stay equal whoever asked for them.
+Each record is data only, hashable, and prints as a Python expression, because graph text, content
+keys and the docs are all made from that print. `CallInfo` is the one record with parts that a
+content key leaves out: names and reasons are for people, and equal kernels stay equal whoever asked
+for them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 
 class AddrSpace(enum.Enum):
-    """Where storage lives: GLOBAL outlives the kernel, LOCAL is a tile of its own, REG an accumulator."""
+    """Where storage lives: GLOBAL outlives the kernel, LOCAL is a tile, REG an accumulator."""
 
     GLOBAL = "global"
     LOCAL = "local"
@@ -41,7 +42,7 @@ class AxisKind(enum.Enum):
 
 @dataclass(frozen=True)
 class BufferArg:
-    """Storage in a TENSOR or SCHEDULE graph: a process-wide number, its size in elements, its device."""
+    """Storage in a TENSOR or SCHEDULE graph: a number of its own, size in elements, device."""
 
     id: int
     size: int
@@ -99,7 +100,7 @@ class ReduceArg:
 
 @dataclass(frozen=True)
 class StageArg:
-    """Where a value is materialised, and why. The reason is for people and not part of a content key."""
+    """Where a value is materialised, and why (for people: not part of a content key)."""
 
     space: AddrSpace
     reason: str = ""
@@ -130,7 +131,7 @@ class Action:
 
 @dataclass(frozen=True)
 class KernelInfo:
-    """What a SINK says of its kernel: name, the actions asked for (None: let us choose), those applied.
+    """What a SINK says of its kernel: name, actions asked for (None: let us choose) and applied.
 
     *ordered* marks a kernel whose iterations must run in order on one thread, one at a time
     (a scatter, where the last write wins or sums pile up).
@@ -144,7 +145,7 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class CallInfo:
-    """What a CALL says for people: why it is a kernel of its own, and the user's lines it came from."""
+    """What a CALL says for people: why it is a kernel of its own, and the user's lines."""
 
     reason: str = ""
     lines: tuple[str, ...] = ()
@@ -157,7 +158,7 @@ class CallInfo:
 
 @dataclass(frozen=True)
 class CheckArg:
-    """A run-time check of values: what went wrong if the flag is not negative, and the size it was held against.
+    """A run-time check of values: which op asked, and the size that an index was held against.
 
     The flag is an int64 scalar: -1 when all is well, else the position of the first bad index.
     """
@@ -177,7 +178,7 @@ class CheckArg:
 class ProgramInfo:
     """Facts of a PROGRAM, derived from its lowered SINK and the target.
 
-    name: symbol in the binary.  num_threads: how many thread indices to launch (1: no THREAD range).
+    name: symbol in the binary.  num_threads: how many thread indices to launch (1: no THREAD).
     reads, writes: slots of the params that are read and written, ascending.
     param_sizes: elements of every slot.  param_dtypes: dtype names of every slot.
     variables: the symbolic values it takes, in the order of the `vars` argument.

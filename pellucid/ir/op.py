@@ -1,15 +1,17 @@
 """The op table: every operation of the graph, one row each.
 
-A row says what the sources are, what type comes out, what it means, and the facts that rewriting may use
-(commutative, identity …). Folding constants, the interpreter, the prover, graph text, form checks and the docs all
-read this table: an op is described once. `Ops.ADD` is the row itself; compare rows with `is`.
+A row says what the sources are, what type comes out, what it means, and the facts that rewriting
+may use (commutative, identity …). Folding constants, the interpreter, the prover, graph text, form
+checks and the docs all read this table: an op is described once. `Ops.ADD` is the row itself;
+compare rows with `is`.
 
     Ops.ADD.sources == ("left", "right")      Ops.ADD.identity_for(dtypes.int32) == 0
 
-`python` gives the exact meaning on Python numbers, before the result is cast to the type of the node; ops
-without it (exp, sin …) are never folded: they are first spelled with exact ops, so that a folded program and a computed
-one are the same program. Floats follow IEEE 754-2019; `//` and `%` round to minus infinity and give 0 for a
-zero divisor; a shift by the width or more gives 0, or -1 for negative values shifted right.
+`python` gives the exact meaning on Python numbers, before the result is cast to the type of the
+node; ops without it (exp, sin …) are never folded: they are first spelled with exact ops, so that a
+folded program and a computed one are the same program. Floats follow IEEE 754-2019; `//` and `%`
+round to minus infinity and give 0 for a zero divisor; a shift by the width or more gives 0, or -1
+for negative values shifted right.
 """
 
 from __future__ import annotations
@@ -45,10 +47,11 @@ class Group(enum.Enum):
 class Op:
     """One row of the table.
 
-    sources: names of the sources; a name with `?` may be missing, one with `*` stands for any number.
+    sources: names; one with `?` may be missing, one with `*` stands for any number.
     result: type rule, from the sources' types; None where the maker of the node gives the type.
     shape: shape rule in TENSOR form, from the sources' shapes and the arg; None: no shape.
-    python: exact meaning on Python numbers.  exact: result is fully defined by IEEE or integer rules.
+    python: exact meaning on Python numbers.
+    exact: the result is fully defined by IEEE or integer rules.
     identity: value that leaves the other source unchanged, for reductions and laws.
     """
 
@@ -92,7 +95,7 @@ class Op:
         return self.identity(dtype.scalar)
 
 
-# ---- type rules -----------------------------------------------------------------------------------
+# ---- type rules
 
 
 def like(index: int = 0) -> TypeRule:
@@ -110,7 +113,7 @@ def nothing(given: Sequence[DType]) -> DType:
     return dtypes.void
 
 
-# ---- shape rules (TENSOR form) --------------------------------------------------------------------
+# ---- shape rules (TENSOR form)
 
 
 def same_shape(shapes: Sequence[Shape], arg: Any) -> Shape:
@@ -163,7 +166,7 @@ def iota_shape(shapes: Sequence[Shape], arg: Any) -> Shape:
     return (arg,)
 
 
-# ---- meanings that Python's own operators lack ----------------------------------------------------
+# ---- meanings that Python's own operators lack
 
 
 def maximum(a: Any, b: Any) -> Scalar:
@@ -172,7 +175,7 @@ def maximum(a: Any, b: Any) -> Scalar:
         return math.nan
     if a == b == 0 and isinstance(a, float):
         return a if math.copysign(1.0, a) > 0 else b
-    return a if a >= b else b  # type: ignore[no-any-return]
+    return max(a, b)  # type: ignore[no-any-return]
 
 
 def minimum(a: Any, b: Any) -> Scalar:
@@ -181,7 +184,7 @@ def minimum(a: Any, b: Any) -> Scalar:
         return math.nan
     if a == b == 0 and isinstance(a, float):
         return a if math.copysign(1.0, a) < 0 else b
-    return a if a <= b else b  # type: ignore[no-any-return]
+    return min(a, b)  # type: ignore[no-any-return]
 
 
 def floor_divide(a: int, b: int) -> int:
@@ -265,7 +268,7 @@ def all_ones(dtype: DType) -> Scalar:
     return True if dtype.is_bool else int(dtype.max) if dtype.is_unsigned else -1
 
 
-# ---- makers of rows -------------------------------------------------------------------------------
+# ---- makers of rows
 
 
 def unary(doc: str, python: Callable[..., Scalar] | None = None, **facts: Any) -> Op:
@@ -296,11 +299,33 @@ class Ops:
     """All operations. Each is one row; adding one here is what adding an op means."""
 
     # -- leaves
-    CONST = row(Group.LEAF, "", "A literal; with several lanes, one value for all or a tuple.", None, scalar_shape)
-    VARIABLE = row(Group.LEAF, "", "A symbolic integer with bounds; arg VariableArg.", None, scalar_shape)
-    BUFFER = row(Group.LEAF, "", "Storage that exists outside of the graph; arg BufferArg.", None, buffer_shape)
-    PARAM = row(Group.LEAF, "", "Storage that the caller passes in; arg ParamArg.", None, buffer_shape)
-    IOTA = row(Group.LEAF, "", "0, 1, … size-1 along one axis (TENSOR form); arg the size.", None, iota_shape)
+    CONST = row(
+        Group.LEAF,
+        "",
+        "A literal; with several lanes, one value for all or a tuple.",
+        None,
+        scalar_shape,
+    )
+    VARIABLE = row(
+        Group.LEAF, "", "A symbolic integer with bounds; arg VariableArg.", None, scalar_shape
+    )
+    BUFFER = row(
+        Group.LEAF,
+        "",
+        "Storage that exists outside of the graph; arg BufferArg.",
+        None,
+        buffer_shape,
+    )
+    PARAM = row(
+        Group.LEAF, "", "Storage that the caller passes in; arg ParamArg.", None, buffer_shape
+    )
+    IOTA = row(
+        Group.LEAF,
+        "",
+        "0, 1, … size-1 along one axis (TENSOR form); arg the size.",
+        None,
+        iota_shape,
+    )
     DEFINE = row(Group.LEAF, "", "Storage made inside a kernel; arg DefineArg.")
     SPECIAL = row(Group.LEAF, "size", "An index that the launch provides; arg SpecialArg.", like())
     RANGE = row(Group.CONTROL, "size", "An iteration axis 0 <= i < size; arg RangeArg.", like())
@@ -309,12 +334,42 @@ class Ops:
     ADD = binary("Sum.", operator.add, commutative=True, associative=True, identity=zero)
     MUL = binary("Product.", multiply, commutative=True, associative=True, identity=one)
     FDIV = binary("Quotient of floats.", divide, sources=("dividend", "divisor"))
-    FLOORDIV = binary("Integer quotient rounded to minus infinity; 0 for a zero divisor.", floor_divide, sources=("dividend", "divisor"))
-    FLOORMOD = binary("Integer remainder with the sign of the divisor; 0 for a zero divisor.", floor_modulo, sources=("dividend", "divisor"))
-    TRUNCDIV = binary("Integer quotient rounded to zero; 0 for a zero divisor.", truncated_divide, sources=("dividend", "divisor"))
-    TRUNCMOD = binary("Integer remainder with the sign of the dividend; 0 for a zero divisor.", truncated_modulo, sources=("dividend", "divisor"))
-    MAX = binary("The larger; NaN if either is.", maximum, commutative=True, associative=True, idempotent=True, identity=lowest)
-    MIN = binary("The smaller; NaN if either is.", minimum, commutative=True, associative=True, idempotent=True, identity=highest)
+    FLOORDIV = binary(
+        "Integer quotient rounded to minus infinity; 0 for a zero divisor.",
+        floor_divide,
+        sources=("dividend", "divisor"),
+    )
+    FLOORMOD = binary(
+        "Integer remainder with the sign of the divisor; 0 for a zero divisor.",
+        floor_modulo,
+        sources=("dividend", "divisor"),
+    )
+    TRUNCDIV = binary(
+        "Integer quotient rounded to zero; 0 for a zero divisor.",
+        truncated_divide,
+        sources=("dividend", "divisor"),
+    )
+    TRUNCMOD = binary(
+        "Integer remainder with the sign of the dividend; 0 for a zero divisor.",
+        truncated_modulo,
+        sources=("dividend", "divisor"),
+    )
+    MAX = binary(
+        "The larger; NaN if either is.",
+        maximum,
+        commutative=True,
+        associative=True,
+        idempotent=True,
+        identity=lowest,
+    )
+    MIN = binary(
+        "The smaller; NaN if either is.",
+        minimum,
+        commutative=True,
+        associative=True,
+        idempotent=True,
+        identity=highest,
+    )
     SQRT = unary("Square root, correctly rounded.", square_root)
     FLOOR = unary("Largest integral float not above.", integral(math.floor))
     CEIL = unary("Smallest integral float not below.", integral(math.ceil))
@@ -331,53 +386,184 @@ class Ops:
     TANH = unary("Hyperbolic tangent.", exact=False)
     ERF = unary("Error function.", exact=False)
     POW = binary("x to the y, floats.", exact=False, sources=("base", "exponent"))
-    THREEFRY = binary("Threefry-2x32 block of counter and key, both uint64.", sources=("counter", "key"), exact=False)
+    THREEFRY = binary(
+        "Threefry-2x32 block of counter and key, both uint64.",
+        sources=("counter", "key"),
+        exact=False,
+    )
 
     # -- bits (on bool: logic)
-    AND = binary("Bitwise and.", bits_and, commutative=True, associative=True, idempotent=True, identity=all_ones)
-    OR = binary("Bitwise or.", operator.or_, commutative=True, associative=True, idempotent=True, identity=zero)
-    XOR = binary("Bitwise exclusive or.", operator.xor, commutative=True, associative=True, identity=zero)
+    AND = binary(
+        "Bitwise and.",
+        bits_and,
+        commutative=True,
+        associative=True,
+        idempotent=True,
+        identity=all_ones,
+    )
+    OR = binary(
+        "Bitwise or.",
+        operator.or_,
+        commutative=True,
+        associative=True,
+        idempotent=True,
+        identity=zero,
+    )
+    XOR = binary(
+        "Bitwise exclusive or.", operator.xor, commutative=True, associative=True, identity=zero
+    )
     SHL = binary("Shift left; 0 when the count is the width or more.", sources=("x", "count"))
-    SHR = binary("Shift right, arithmetic if signed; all sign when the count is the width or more.", sources=("x", "count"))
+    SHR = binary(
+        "Shift right, arithmetic if signed; all sign when the count is the width or more.",
+        sources=("x", "count"),
+    )
 
     # -- comparison and selection
     CMPLT = binary("Less.", operator.lt, result=compares)
-    CMPLE = binary("Less or equal (not the negation of greater, for NaN).", operator.le, result=compares)
+    CMPLE = binary(
+        "Less or equal (not the negation of greater, for NaN).", operator.le, result=compares
+    )
     CMPEQ = binary("Equal.", operator.eq, result=compares, commutative=True)
     CMPNE = binary("Not equal.", operator.ne, result=compares, commutative=True)
-    WHERE = Op(("condition", "if_true", "if_false"), like(1), Group.ELEMENTWISE, "Select lane by lane.", same_shape, lambda c, a, b: a if c else b)
-    CAST = Op(("x",), None, Group.ELEMENTWISE, "Convert the value to the node's type.", same_shape, lambda a: a)
-    BITCAST = Op(("x",), None, Group.ELEMENTWISE, "Keep the bits, change the type to one of equal width.", same_shape)
+    WHERE = Op(
+        ("condition", "if_true", "if_false"),
+        like(1),
+        Group.ELEMENTWISE,
+        "Select lane by lane.",
+        same_shape,
+        lambda c, a, b: a if c else b,
+    )
+    CAST = Op(
+        ("x",),
+        None,
+        Group.ELEMENTWISE,
+        "Convert the value to the node's type.",
+        same_shape,
+        lambda a: a,
+    )
+    BITCAST = Op(
+        ("x",),
+        None,
+        Group.ELEMENTWISE,
+        "Keep the bits, change the type to one of equal width.",
+        same_shape,
+    )
 
     # -- what only targets know: made by the decomposing passes
     NEG = unary("Minus x (flips the sign bit of a float).", operator.neg, native_only=True)
     SUB = binary("Difference.", operator.sub, native_only=True)
-    MULADD = Op(("left", "right", "addend"), like(), Group.ELEMENTWISE, "left * right + addend, rounded once.", same_shape, native_only=True)
-    IDIV = binary("Truncating quotient; the divisor is not zero and it does not overflow.", truncated_divide, native_only=True)
-    IMOD = binary("Truncating remainder; the divisor is not zero and it does not overflow.", truncated_modulo, native_only=True)
+    MULADD = Op(
+        ("left", "right", "addend"),
+        like(),
+        Group.ELEMENTWISE,
+        "left * right + addend, rounded once.",
+        same_shape,
+        native_only=True,
+    )
+    IDIV = binary(
+        "Truncating quotient; the divisor is not zero and it does not overflow.",
+        truncated_divide,
+        native_only=True,
+    )
+    IMOD = binary(
+        "Truncating remainder; the divisor is not zero and it does not overflow.",
+        truncated_modulo,
+        native_only=True,
+    )
     ISHL = binary("Shift left by less than the width.", operator.lshift, native_only=True)
     ISHR = binary("Shift right by less than the width.", operator.rshift, native_only=True)
-    FTOI = Op(("x",), None, Group.ELEMENTWISE, "Float to integer towards zero; the value is known to fit.", same_shape, native_only=True)
+    FTOI = Op(
+        ("x",),
+        None,
+        Group.ELEMENTWISE,
+        "Float to integer towards zero; the value is known to fit.",
+        same_shape,
+        native_only=True,
+    )
 
     # -- movement (TENSOR form)
-    RESHAPE = row(Group.MOVEMENT, "x", "Same elements in order, other shape; arg the shape.", like(), arg_shape)
-    PERMUTE = row(Group.MOVEMENT, "x", "Axes in another order; arg the order.", like(), permuted_shape)
-    EXPAND = row(Group.MOVEMENT, "x", "Broadcast to the shape in arg: new axes lead, axes of size 1 repeat.", like(), arg_shape)
-    PAD = row(Group.MOVEMENT, "x fill", "Add elements of value fill (a scalar) around; arg ((before, after), …).", like(), padded_shape)
+    RESHAPE = row(
+        Group.MOVEMENT,
+        "x",
+        "Same elements in order, other shape; arg the shape.",
+        like(),
+        arg_shape,
+    )
+    PERMUTE = row(
+        Group.MOVEMENT, "x", "Axes in another order; arg the order.", like(), permuted_shape
+    )
+    EXPAND = row(
+        Group.MOVEMENT,
+        "x",
+        "Broadcast to the shape in arg: new axes lead, axes of size 1 repeat.",
+        like(),
+        arg_shape,
+    )
+    PAD = row(
+        Group.MOVEMENT,
+        "x fill",
+        "Add elements of value fill (a scalar) around; arg ((before, after), …).",
+        like(),
+        padded_shape,
+    )
     SHRINK = row(Group.MOVEMENT, "x", "Keep a box; arg ((start, end), …).", like(), shrunk_shape)
     FLIP = row(Group.MOVEMENT, "x", "Reverse axes; arg the axes, ascending.", like(), same_shape)
 
     # -- whole tensors
-    REDUCE = row(Group.TENSOR, "x ranges*", "Combine along axes (TENSOR) or ranges (LOOP); arg ReduceArg.", like(), reduced_shape)
-    GATHER = row(Group.TENSOR, "x indices*", "x[i0, i1, …] for integer tensors of one shape, over the leading axes.", like(), gathered_shape)
-    SCATTER = row(Group.TENSOR, "base value indices*", "base with value at base[i0, …]: arg None, the last one wins, or an op that combines.", like(), same_shape)
-    WRITE = row(Group.TENSOR, "base window value", "base with the elements that window shows replaced by value.", like(), same_shape)
-    CONTIGUOUS = row(Group.TENSOR, "x", "The user asked for this value in memory.", like(), same_shape)
+    REDUCE = row(
+        Group.TENSOR,
+        "x ranges*",
+        "Combine along axes (TENSOR) or ranges (LOOP); arg ReduceArg.",
+        like(),
+        reduced_shape,
+    )
+    GATHER = row(
+        Group.TENSOR,
+        "x indices*",
+        "x[i0, i1, …] for integer tensors of one shape, over the leading axes.",
+        like(),
+        gathered_shape,
+    )
+    SCATTER = row(
+        Group.TENSOR,
+        "base value indices*",
+        "base with value at base[i0, …]: arg None, the last one wins, or an op that combines.",
+        like(),
+        same_shape,
+    )
+    WRITE = row(
+        Group.TENSOR,
+        "base window value",
+        "base with the elements that window shows replaced by value.",
+        like(),
+        same_shape,
+    )
+    CONTIGUOUS = row(
+        Group.TENSOR, "x", "The user asked for this value in memory.", like(), same_shape
+    )
     COPY = row(Group.TENSOR, "x", "The value on another device; arg its name.", like(), same_shape)
-    LEAF = row(Group.TENSOR, "x", "x as a leaf of differentiation with an identity of its own; arg a number.", like(), same_shape)
+    LEAF = row(
+        Group.TENSOR,
+        "x",
+        "x as a leaf of differentiation with an identity of its own; arg a number.",
+        like(),
+        same_shape,
+    )
     DETACH = row(Group.TENSOR, "x", "x, hidden from differentiation.", like(), same_shape)
-    CHECK = row(Group.TENSOR, "x flag", "x, once flag (int64 scalar) is found negative; arg CheckArg.", like(), same_shape)
-    STAGE = row(Group.TENSOR, "x ranges*", "Put x into memory over these ranges (TENSOR form: all axes); arg StageArg.", like(), same_shape)
+    CHECK = row(
+        Group.TENSOR,
+        "x flag",
+        "x, once flag (int64 scalar) is found negative; arg CheckArg.",
+        like(),
+        same_shape,
+    )
+    STAGE = row(
+        Group.TENSOR,
+        "x ranges*",
+        "Put x into memory over these ranges (TENSOR form: all axes); arg StageArg.",
+        like(),
+        same_shape,
+    )
 
     # -- lanes
     SPLAT = row(Group.VECTOR, "x", "All lanes equal to a scalar.")
@@ -385,26 +571,60 @@ class Ops:
     LANE = row(Group.VECTOR, "x", "Lanes of x: arg an int (a scalar) or a tuple (a vector).")
 
     # -- memory
-    INDEX = row(Group.MEMORY, "buffer index valid?", "The element(s) at an index; 0 where valid is false.", like())
-    LOAD = row(Group.MEMORY, "index fallback? gate?", "Read; where the gate is false, the fallback and no access.", like())
+    INDEX = row(
+        Group.MEMORY,
+        "buffer index valid?",
+        "The element(s) at an index; 0 where valid is false.",
+        like(),
+    )
+    LOAD = row(
+        Group.MEMORY,
+        "index fallback? gate?",
+        "Read; where the gate is false, the fallback and no access.",
+        like(),
+    )
     STORE = row(Group.MEMORY, "index value gate?", "Write, where the gate is true.", nothing)
     PREFETCH = row(Group.MEMORY, "index", "Ask for a cache line soon.", nothing)
 
     # -- order and control
-    AFTER = row(Group.CONTROL, "x deps*", "x, used only once deps have happened (a RANGE as dep: inside its loop).", like())
+    AFTER = row(
+        Group.CONTROL,
+        "x deps*",
+        "x, used only once deps have happened (a RANGE as dep: inside its loop).",
+        like(),
+    )
     GROUP = row(Group.CONTROL, "effects*", "Several effects as one.", nothing)
-    END = row(Group.CONTROL, "body ranges*", "The effect of body over all values of ranges.", nothing)
+    END = row(
+        Group.CONTROL, "body ranges*", "The effect of body over all values of ranges.", nothing
+    )
     BARRIER = row(Group.CONTROL, "effects*", "All work-items arrive before any goes on.", nothing)
-    IF = row(Group.CONTROL, "condition", "LINEAR only: what follows runs where the condition holds.", nothing)
+    IF = row(
+        Group.CONTROL,
+        "condition",
+        "LINEAR only: what follows runs where the condition holds.",
+        nothing,
+    )
     ENDIF = row(Group.CONTROL, "if", "LINEAR only: closes an IF.", nothing)
 
     # -- programs
-    SINK = row(Group.PROGRAM, "effects*", "Root: of a kernel (arg KernelInfo), or of a set of tensors (arg None).", nothing)
+    SINK = row(
+        Group.PROGRAM,
+        "effects*",
+        "Root: of a kernel (arg KernelInfo), or of a set of tensors (arg None).",
+        nothing,
+    )
     CALL = row(Group.PROGRAM, "callee buffers*", "Run callee on buffers; arg CallInfo.", nothing)
-    LINEAR = row(Group.PROGRAM, "items*", "An ordered list: CALLs in a schedule, low-level ops in a program.", nothing)
+    LINEAR = row(
+        Group.PROGRAM,
+        "items*",
+        "An ordered list: CALLs in a schedule, low-level ops in a program.",
+        nothing,
+    )
     SOURCE = row(Group.PROGRAM, "", "Program text; arg str.")
     BINARY = row(Group.PROGRAM, "", "Compiled program; arg bytes.")
-    PROGRAM = row(Group.PROGRAM, "sink linear source binary", "A compiled kernel; arg ProgramInfo.", nothing)
+    PROGRAM = row(
+        Group.PROGRAM, "sink linear source binary", "A compiled kernel; arg ProgramInfo.", nothing
+    )
 
     @staticmethod
     def all() -> Iterator[Op]:

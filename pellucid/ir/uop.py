@@ -2,15 +2,16 @@
 
     UOp(op, dtype, src, arg)          UOp(Ops.ADD, int32, (a, b)) is a + b
 
-Nodes are kept alive by whoever holds them; a weak table finds the one that exists. Facts that follow
-from a node's sources (shape, open ranges, content key, bounds) are computed once, on demand, without recursion: a
-chain of a million nodes is no deeper than one of two. See `fact`.
+Nodes are kept alive by whoever holds them; a weak table finds the one that exists. Facts that
+follow from a node's sources (shape, open ranges, content key, bounds) are computed once, on demand,
+without recursion: a chain of a million nodes is no deeper than one of two. See `fact`.
 
     range i over 4, range j over 3        (i * 3 + j).ranges == (i, j)
     END(STORE(...i, j...), j).ranges == (i,)
 
-Arithmetic on nodes builds nodes: `x * 2 + 1`, `x // 4`, `x < y` (comparisons give bool nodes; `==` stays identity, use
-`eq`). Python numbers become CONSTs of the other side's type, and shape where there is one.
+Arithmetic on nodes builds nodes: `x * 2 + 1`, `x // 4`, `x < y` (comparisons give bool nodes;
+`==` stays identity, use `eq`). Python numbers become CONSTs of the other side's type, and shape
+where there is one.
 """
 
 from __future__ import annotations
@@ -153,7 +154,7 @@ class UOp:
         arg = "" if self.arg is None else f", {self.arg!r}"
         return f"<{self.op.name} {self.dtype}{arg}, {len(self.src)} sources>"
 
-    # ---- building ---------------------------------------------------------------------------------
+    # ---- building
 
     @staticmethod
     def const(dtype: DType, value: Scalar | tuple[Scalar, ...]) -> UOp:
@@ -366,7 +367,7 @@ class UOp:
         count = 1 if isinstance(which, int) else len(which)
         return UOp(Ops.LANE, self.dtype.scalar.vec(count), (self,), which)
 
-    # ---- questions --------------------------------------------------------------------------------
+    # ---- questions
 
     @property
     def is_const(self) -> bool:
@@ -375,7 +376,7 @@ class UOp:
 
     @fact
     def shape(self) -> Shape | None:
-        """Shape of a whole-tensor node; None for what has no shape (kernel-level memory and control)."""
+        """Shape of a whole-tensor node; None for what has none (memory and control)."""
         rule = self.op.shape
         if rule is None:
             return None
@@ -418,7 +419,7 @@ class UOp:
 
     @fact
     def content(self) -> bytes:
-        """Content key: 16 bytes that depend on structure alone and are the same in every process."""
+        """Content key: 16 bytes that follow from structure alone, equal in every process."""
         digest = hashlib.blake2b(digest_size=16)
         digest.update(f"{self.op.name} {self.dtype} {arg_text(self.arg)}".encode())
         for source in self.src:
@@ -433,7 +434,8 @@ class UOp:
     def toposort(self, enter: Callable[[UOp], bool] | None = None) -> list[UOp]:
         """All nodes below and this one, sources first, each once.
 
-        *enter* may stop the walk: where it is false, the node is listed and its sources are not visited.
+        *enter* may stop the walk: where it is false, the node is listed and its sources are not
+        visited.
         """
         seen: set[UOp] = set()
         done: list[UOp] = []
@@ -452,7 +454,7 @@ class UOp:
         return done
 
     def substitute(self, mapping: dict[UOp, UOp]) -> UOp:
-        """The graph with each key of *mapping* exchanged for its value (values are not searched again)."""
+        """The graph with each key of *mapping* exchanged for its value, in one step."""
         if not mapping:
             return self
         done: dict[UOp, UOp] = dict(mapping)
@@ -501,5 +503,3 @@ def new_buffer(size: int, dtype: DType, device: str) -> UOp:
 def num_live_nodes() -> int:
     """How many nodes exist now: for tests that nothing leaks."""
     return len(_nodes)
-
-

@@ -1,0 +1,323 @@
+"""The table of contents: every stage of every pipeline, in order, as data.
+
+    Tensor graph  --SCHEDULE_PIPELINE-->  LINEAR of CALLs
+    kernel SINK   --KERNEL_PIPELINE-->    lowered SINK         full_rewrite_to_sink(ast, target)
+    lowered SINK  --linearize, render, compile-->  PROGRAM     do_to_program(ast, renderer)
+
+A `Stage` says what form it needs, what form it gives and why it exists; `after` names the stages
+that must stand before it, each with the reason. The lists are checked when this module is read, the
+forms on every run that asks for it (`Options.verify`, and all tests). The docs, `pellucid pipeline`
+and `pellucid explain` print these lists.
+
+A PROGRAM is found again by `to_program_key`: content of the AST, renderer with its target, and the
+options that change code. The key says which *code* is right; it says nothing of input values or of
+buffers.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from pellucid.codegen.add_control_flow import add_control_flow
+from pellucid.codegen.add_loads import add_loads
+from pellucid.codegen.assign_grid import assign_grid
+from pellucid.codegen.choose_index_width import choose_index_width
+from pellucid.codegen.coalesce_memory import coalesce_memory
+from pellucid.codegen.collapse_reductions import collapse_reductions
+from pellucid.codegen.decompose_ops import decompose_ops
+from pellucid.codegen.emulate_dtypes import emulate_dtypes
+from pellucid.codegen.expand_ranges import expand_ranges
+from pellucid.codegen.linearize import linearize
+from pellucid.codegen.lower_reductions import lower_reductions
+from pellucid.codegen.move_validity_into_gates import move_validity_into_gates
+from pellucid.codegen.program_info import program_info
+from pellucid.codegen.simplify_ranges import simplify_ranges
+from pellucid.core import observe
+from pellucid.core.dtype import dtypes
+from pellucid.core.errors import CompileError, FormError, ParseError, PellucidError
+from pellucid.core.options import Options, code_key, current_options
+from pellucid.core.target import Target
+from pellucid.ir.form import LINEAR, LOOP, NATIVE, SCALAR, VECTOR, Form
+from pellucid.ir.op import Ops
+from pellucid.ir.text import from_text, to_text
+from pellucid.ir.uop import UOp
+from pellucid.ir.verify import verify
+from pellucid.opt.actions import apply_actions
+from pellucid.render import CRenderer, LLVMRenderer, Renderer
+from pellucid.runtime.device import Device
+from pellucid.runtime.diskcache import content_key, current_cache
+
+Pass = Callable[[UOp, Target], UOp]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step: the pass, the form it takes and the form it leaves, and why it exists."""
+
+    run: Pass
+    needs: Form
+    gives: Form
+    why: str
+    after: Mapping[str, str] = field(default_factory=dict)
+    only_if: Callable[[Options], bool] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the pass, of its file, of its docs page and of its golden folder."""
+        return self.run.__name__
+
+
+def checked(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return *stages* if their order honours every `after`, and each gets the form it needs."""
+    seen: list[str] = []
+    form: Form | None = None
+    for stage in stages:
+        missing = [name for name in stage.after if name not in seen]
+        if missing:
+            problem = f"it must stand after {missing[0]}: {stage.after[missing[0]]}"
+            raise FormError(problem, form=stage.needs.name, stage=stage.name)
+        if form is not None and stage.needs is not form:
+            raise FormError(
+                f"the stage before gives {form.name}", form=stage.needs.name, stage=stage.name
+            )
+        if stage.only_if is not None and stage.needs is not stage.gives:
+            problem = "it may be skipped, so it must give back the form it takes"
+            raise FormError(problem, form=stage.gives.name, stage=stage.name)
+        seen.append(stage.name)
+        form = stage.gives
+    return tuple(stages)
+
+
+KERNEL_PIPELINE = checked(
+    [
+        Stage(
+            collapse_reductions,
+            LOOP,
+            LOOP,
+            why=(
+                "a sum over a comparison with the range that is summed has a closed form: "
+                "one-hot rows become gathers"
+            ),
+        ),
+        Stage(
+            simplify_ranges,
+            LOOP,
+            LOOP,
+            why=(
+                "ranges are split, merged or dropped until index arithmetic is as plain as "
+                "the data is"
+            ),
+            after={"collapse_reductions": "a collapsed reduction takes its range away"},
+        ),
+        Stage(
+            apply_actions,
+            LOOP,
+            LOOP,
+            why="choose a loop structure (lanes, copies, threads, blocks), never a meaning",
+            after={"simplify_ranges": "actions name axes by their place among the final ranges"},
+        ),
+        Stage(
+            expand_ranges,
+            LOOP,
+            VECTOR,
+            why="ranges chosen as lanes become vectors, unrolled ones become copies",
+            after={"apply_actions": "actions choose which ranges these are"},
+        ),
+        Stage(
+            lower_reductions,
+            VECTOR,
+            VECTOR,
+            why="a reduction is a loop around accumulators",
+            after={"expand_ranges": "lanes and copies are the independent accumulators"},
+        ),
+        Stage(
+            assign_grid,
+            VECTOR,
+            VECTOR,
+            why="a range that is a thread or launch index is given by the launch, not by a loop",
+        ),
+        Stage(
+            add_loads,
+            VECTOR,
+            VECTOR,
+            why="a read happens at one place, once",
+            after={"lower_reductions": "accumulators are read and written too"},
+        ),
+        Stage(
+            coalesce_memory,
+            VECTOR,
+            VECTOR,
+            why="lanes that are neighbours in memory are one wide access",
+            after={"add_loads": "accesses must exist before they can be joined"},
+        ),
+        Stage(
+            choose_index_width,
+            VECTOR,
+            SCALAR,
+            why="addresses are 32 bits wide where bounds prove that this is enough, else 64",
+            after={"coalesce_memory": "addresses are compared as integers without a width"},
+        ),
+        Stage(
+            decompose_ops,
+            SCALAR,
+            SCALAR,
+            why="what the target lacks is spelled with what it has: division rules, exp, sin …",
+        ),
+        Stage(
+            emulate_dtypes,
+            SCALAR,
+            SCALAR,
+            why="types that the target lacks are computed in wider ones and rounded after each op",
+            after={
+                "decompose_ops": "functions of small floats are spelled before each op is rounded"
+            },
+        ),
+        Stage(
+            move_validity_into_gates,
+            SCALAR,
+            NATIVE,
+            why="memory is touched only where a gate is true, and gates that always hold are gone",
+            after={"add_loads": "gates belong to loads and stores"},
+        ),
+        Stage(
+            add_control_flow,
+            NATIVE,
+            NATIVE,
+            why="loops that could stand in any order are given one, from their data dependences",
+        ),
+    ]
+)
+
+
+def run_stages(stages: Sequence[Stage], graph: UOp, target: Target) -> UOp:
+    """Run *stages* on *graph*; report each to observers; verify forms if options ask for it."""
+    options = current_options()
+    for stage in stages:
+        if stage.only_if is not None and not stage.only_if(options):
+            continue
+        start = time.perf_counter()
+        try:
+            after = stage.run(graph, target)
+            if options.verify:
+                verify(after, stage.gives, target)
+        except PellucidError:
+            raise
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+            raise CompileError(repr(error), stage=stage.name, kernel=kernel_name(graph)) from error
+        if observe.watching:
+            observe.stage(stage.name, graph, after, time.perf_counter() - start)
+        graph = after
+    return graph
+
+
+def kernel_name(sink: UOp) -> str:
+    """The name that a kernel's SINK gives it."""
+    return getattr(sink.arg, "name", "kernel")
+
+
+def full_rewrite_to_sink(ast: UOp, target: Target) -> UOp:
+    """Lower a kernel from LOOP form to NATIVE form: the first half of the kernel pipeline."""
+    return run_stages(KERNEL_PIPELINE, ast, target)
+
+
+def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
+    """Compile a kernel: lower, put in order, render, compile. No cache is asked.
+
+    Returns a PROGRAM with sources SINK (lowered), LINEAR, SOURCE, BINARY, and arg `ProgramInfo`.
+    Errors: CompileError naming the kernel, when the toolchain refuses; ToolchainError when it is
+    missing.
+    """
+    sink = full_rewrite_to_sink(ast, renderer.target)
+    info = program_info(sink, renderer.target)
+    linear = linearize(sink)
+    if current_options().verify:
+        verify(linear, LINEAR, renderer.target)
+    text = renderer.render(linear, info)
+    binary = Device[f"CPU:{renderer.name}"].compile(text, info.name)
+    source = UOp(Ops.SOURCE, dtypes.void, (), text)
+    return UOp(
+        Ops.PROGRAM,
+        dtypes.void,
+        (sink, linear, source, UOp(Ops.BINARY, dtypes.void, (), binary)),
+        info,
+    )
+
+
+def to_program_key(ast: UOp, renderer: Renderer) -> tuple[Any, ...]:
+    """What a kernel's code depends on: the AST, renderer and target, options that change code.
+
+    Equal in every process for equal structure; says nothing about values or buffers.
+    """
+    return (ast.key, type(renderer).__name__, renderer.key, code_key(current_options()))
+
+
+_programs: dict[tuple[Any, ...], UOp] = {}
+_lock = threading.Lock()
+
+
+@dataclass
+class ProgramStatistics:
+    """How often a PROGRAM was found in memory, found on disk, or compiled, in this process."""
+
+    in_memory: int = 0
+    on_disk: int = 0
+    compiled: int = 0
+
+
+statistics = ProgramStatistics()
+
+
+def to_program(ast: UOp, renderer: Renderer) -> UOp:
+    """Compile a kernel as `do_to_program` does, or find its PROGRAM in memory or on disk."""
+    key = to_program_key(ast, renderer)
+    found = _programs.get(key)
+    if found is not None:
+        statistics.in_memory += 1
+        return found
+    with _lock:
+        if key in _programs:
+            return _programs[key]
+        program = _from_disk(key)
+        if program is None:
+            program = do_to_program(ast, renderer)
+            current_cache().put(_disk_key(key), to_text(program).encode())
+            statistics.compiled += 1
+        else:
+            statistics.on_disk += 1
+        _programs[key] = program
+    return program
+
+
+def _disk_key(key: tuple[Any, ...]) -> str:
+    return content_key("program", json.dumps(key, default=str))
+
+
+def _from_disk(key: tuple[Any, ...]) -> UOp | None:
+    """The PROGRAM kept under *key*; what does not read as one counts as absent."""
+    payload = current_cache().get(_disk_key(key))
+    if payload is None:
+        return None
+    try:
+        program = from_text(payload.decode())
+    except (UnicodeDecodeError, ParseError):
+        return None
+    return program if program.op is Ops.PROGRAM else None
+
+
+def forget_programs() -> None:
+    """Empty the cache in memory (for tests, and for measuring a first call)."""
+    with _lock:
+        _programs.clear()
+
+
+@cache
+def renderer_for(device: str) -> Renderer:
+    """The renderer that a device compiles with: LLVM IR or C text."""
+    kinds: dict[str, type[Renderer]] = {"llvm": LLVMRenderer, "c": CRenderer}
+    return kinds[Device[device].renderer_name]()
