@@ -94,9 +94,11 @@ class HostAllocator:
         *,
         held_limit_bytes: int | None = None,
         available_bytes: Callable[[], int] | None = None,
+        resident_bytes: Callable[[], int] | None = None,
     ) -> None:
         self._name = name
         self._available_bytes = available_bytes or available_memory_bytes
+        self._resident_bytes = resident_bytes or _resident_bytes
         self._held_limit_bytes = held_limit_bytes
         self._lock = threading.Lock()
         self._free: dict[int, list[Storage]] = {}
@@ -165,7 +167,7 @@ class HostAllocator:
             return
         self._unchecked = 0
         ours = self._in_use + self._held
-        limit = self._available_bytes() + min(_resident_bytes(), ours)
+        limit = self._available_bytes() + min(self._resident_bytes(), ours)
         if ours + capacity > limit:
             self._drop_held(0)
             ours = self._in_use
@@ -261,12 +263,16 @@ def _map_block(capacity: int) -> tuple[int, object]:
 
 
 def available_memory_bytes() -> int:
-    """Return how much memory can be used without swapping: of the machine, or of our container."""
+    """Return how much memory can be used without swapping: of the machine, or of our container.
+
+    A sixty-fourth of the machine is left to the others, and for the errors of this estimate.
+    """
+    total = _total_memory_bytes()
     available = _meminfo("MemAvailable")
-    if available is None:
-        available = _total_memory_bytes()
-    limit = _cgroup_room_bytes()
-    return available if limit is None else min(available, limit)
+    available = total if available is None else available
+    room = _cgroup_room_bytes()
+    available = available if room is None else min(available, room)
+    return max(available - total // 64, 0)
 
 
 def _total_memory_bytes() -> int:

@@ -12,9 +12,12 @@ the processor. A hit on disk needs neither llvmlite nor a C compiler.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
+from pellucid.core import observe
 from pellucid.core.errors import CompileError
 from pellucid.core.target import Target, host_target
 from pellucid.runtime import toolchain_c, toolchain_llvm
@@ -60,10 +63,14 @@ class _CPUDevice:
         """
         cached = current_cache()
         key = content_key("object", self.compiler_key, source)
-        binary = cached.get(key)
-        if binary is None:
-            binary = self._compile(source, name)
+        start = time.perf_counter()
+        found = cached.get(key)
+        binary = self._compile(source, name) if found is None else found
+        if found is None:
             cached.put(key, binary)
+        if observe.watching:
+            seconds = time.perf_counter() - start
+            observe.compiled(name, seconds, len(binary), found is not None)
         return binary
 
     def _compile(self, source: str, name: str) -> bytes:
@@ -100,7 +107,7 @@ class _Devices:
     def __getitem__(self, name: str) -> _CPUDevice:
         return _device(canonical_device(name))
 
-    def __iter__(self) -> object:
+    def __iter__(self) -> Iterator[str]:
         return iter(DEVICE_NAMES)
 
     def canonical(self, name: str) -> str:
