@@ -1,0 +1,168 @@
+"""Put the nodes of a lowered kernel in order.
+
+NATIVE form -> LINEAR form.
+
+    before    SINK(END(STORE(y[i], LOAD(x[i]) * k), i))
+    after     LINEAR: x, y, k, RANGE i, x[i], LOAD, MUL, y[i], STORE, END, SINK
+
+Loops form a tree: the loop that an END closes stands in the innermost of the loops that the END is still open to. Each node stands
+in the innermost loop that it depends on, so what does not depend on a loop is computed outside of it. A dependence between nodes
+of different loops is one between the two things, at the level where their ways part, that hold them. At each level, what a
+thing needs is put right in front of it, the hungriest source first, so that few values are alive at any point.
+
+Source: the order of sources is that of R. Sethi, J. D. Ullman, "The Generation of Optimal Code for Arithmetic Expressions",
+1970, applied to the tree of first uses.
+"""
+
+from __future__ import annotations
+
+from pellucid.core.dtype import dtypes
+from pellucid.core.errors import CompilerError
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+
+Loop = UOp | None  # a RANGE, or None: outside of all loops
+
+
+def linearize(sink: UOp) -> UOp:
+    """Return the LINEAR of a lowered kernel: each node after its sources, loops properly nested."""
+    return UOp(Ops.LINEAR, dtypes.void, tuple(_Order(sink).items()))
+
+
+class _Order:
+    """The loop tree of a kernel, where each node stands in it, and what must come before what."""
+
+    def __init__(self, sink: UOp) -> None:
+        self.sink = sink
+        self.nodes = sink.toposort()
+        self.end_of: dict[UOp, UOp] = {}  # RANGE -> the END that closes it
+        self.parent: dict[UOp, Loop] = {}  # RANGE -> the loop around its loop
+        self.depth: dict[Loop, int] = {None: 0}
+        self.place: dict[UOp, Loop] = {}  # node -> the loop whose body it belongs to
+        self._find_loops()
+        self._place_nodes()
+        # item -> items of the same level that must come first, in the order of their use
+        self.needs: dict[UOp, dict[UOp, None]] = {}
+        self._find_needs()
+        self.hunger = self._count_registers()
+
+    def _find_loops(self) -> None:
+        inside: dict[UOp, Loop] = {self.sink: None}
+        for node in reversed(self.nodes):
+            around = inside.get(node)
+            if node.op in (Ops.SINK, Ops.GROUP, Ops.END) and node in inside:
+                # an effect stands in the loop that its structure gives it, whatever it depends on
+                within = node.src[1] if node.op is Ops.END else around
+                effects = node.src[:1] if node.op is Ops.END else node.src
+                for effect in effects:
+                    if effect.op in (Ops.GROUP, Ops.END, Ops.STORE):
+                        inside.setdefault(effect, within)
+            if node.op is Ops.END:
+                axis = node.src[1]
+                if axis in self.end_of:
+                    raise CompilerError(f"two ENDs close the loop over {axis!r}")
+                self.end_of[axis] = node
+                self.parent[axis] = self._innermost((*node.ranges, *((around,) if around else ())))
+                self.depth[axis] = self.depth[self.parent[axis]] + 1
+        self.inside = inside
+
+    def _innermost(self, ranges: tuple[UOp, ...]) -> Loop:
+        best: Loop = None
+        for axis in ranges:
+            if axis not in self.depth:
+                raise CompilerError(f"no END closes the loop over {axis!r}")
+            if self.depth[axis] > self.depth[best]:
+                best = axis
+        return best
+
+    def _place_nodes(self) -> None:
+        for node in self.nodes:
+            if node.op is Ops.RANGE:
+                self.place[node] = self.parent[node] if node in self.parent else None
+                continue
+            around = self.inside.get(node)
+            ranges = (*node.ranges, around) if around is not None else node.ranges
+            self.place[node] = self._innermost(ranges)
+
+    def _lift(self, item: UOp, loop: Loop, level: Loop) -> UOp:
+        """What holds *item*, which stands in *loop*, at a *level* around it: the item, or an END."""
+        while loop is not level:
+            if loop is None:
+                raise CompilerError(f"loops do not nest around {item!r}")
+            item, loop = self.end_of[loop], self.parent[loop]
+        return item
+
+    def _find_needs(self) -> None:
+        for node in self.nodes:
+            item = self.end_of[node] if node.op is Ops.RANGE else node
+            self.needs.setdefault(item, {})
+            for source in node.src:
+                if source.op is not Ops.RANGE:  # a RANGE is open wherever it is used
+                    self._add_need(node, item, source)
+
+    def _add_need(self, node: UOp, item: UOp, source: UOp) -> None:
+        loop, other = self.place[node], self.place[source]
+        if node.op is Ops.END and self._is_within(other, node.src[1]):
+            return  # the body of the loop itself
+        level = self._common(loop, other)
+        before, after = self._lift(source, other, level), self._lift(item, loop, level)
+        if before is not after:
+            self.needs.setdefault(after, {})[before] = None
+
+    def _is_within(self, loop: Loop, axis: UOp) -> bool:
+        while loop is not None and loop is not axis:
+            loop = self.parent[loop]
+        return loop is axis
+
+    def _common(self, a: Loop, b: Loop) -> Loop:
+        while a is not b:
+            if self.depth[a] >= self.depth[b]:
+                a = self.parent[a] if a is not None else None
+            else:
+                b = self.parent[b] if b is not None else None
+        return a
+
+    def _count_registers(self) -> dict[UOp, int]:
+        """About how many values are alive while an item is computed (Sethi and Ullman's number)."""
+        hunger: dict[UOp, int] = {}
+        for node in self.nodes:
+            own = sorted((hunger[s] for s in node.src), reverse=True)
+            most = max((h + i for i, h in enumerate(own[:4])), default=0)
+            hunger[node] = max(most, 0 if node.op in _FREE else 1)
+        return hunger
+
+    def items(self) -> list[UOp]:
+        """All nodes in order."""
+        result: list[UOp] = []
+        self._emit(self.sink, None, result, set())
+        return result
+
+    def _emit(self, root: UOp, level: Loop, result: list[UOp], done: set[UOp]) -> None:
+        """Append *root* and all that it needs at *level*, innermost needs first."""
+        stack: list[tuple[UOp, bool]] = [(root, False)]
+        while stack:
+            item, is_ready = stack.pop()
+            if item in done:
+                continue
+            if is_ready:
+                done.add(item)
+                self._append(item, result, done)
+                continue
+            stack.append((item, True))
+            needs = [n for n in self.needs[item] if n not in done]
+            # stable: the hungriest first, in the order of use where equal; the stack reverses
+            needs.sort(key=lambda n: -self.hunger[n])
+            stack.extend((need, False) for need in reversed(needs))
+
+    def _append(self, item: UOp, result: list[UOp], done: set[UOp]) -> None:
+        if item.op is not Ops.END:
+            result.append(item)
+            return
+        body, axis = item.src
+        result.append(axis)
+        if self._is_within(self.place[body], axis):
+            self._emit(self._lift(body, self.place[body], axis), axis, result, done)
+        result.append(item)
+
+
+_FREE = (Ops.CONST, Ops.PARAM, Ops.DEFINE, Ops.SPECIAL, Ops.RANGE, Ops.VARIABLE)

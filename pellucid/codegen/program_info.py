@@ -1,0 +1,84 @@
+"""Read from a lowered kernel what launching it needs: `ProgramInfo`.
+
+program_info(sink, target).reads        slots of the params that are read
+program_info(sink, target).num_threads  how many thread indices to launch
+"""
+
+from __future__ import annotations
+
+from pellucid.core.target import Target
+from pellucid.ir.arg import AddrSpace, ProgramInfo
+from pellucid.ir.bounds import bounds
+from pellucid.ir.op import Op, Ops
+from pellucid.ir.uop import UOp
+
+
+def program_info(sink: UOp, target: Target) -> ProgramInfo:
+    """Derive the facts of a program from its lowered SINK."""
+    nodes = sink.toposort()
+    params = {n.arg.slot: n for n in nodes if n.op is Ops.PARAM}
+    slots = range(max(params, default=-1) + 1)
+    threads = [bounds(n).max + 1 for n in nodes if n.op is Ops.SPECIAL and n.arg.name == "thread"]
+    variables = sorted({n.arg for n in nodes if n.op is Ops.VARIABLE}, key=lambda v: v.name)
+    times = _run_counts(nodes)
+    return ProgramInfo(
+        name=sink.arg.name,
+        num_threads=max(threads, default=1),
+        reads=_slots(nodes, Ops.LOAD),
+        writes=_slots(nodes, Ops.STORE),
+        param_sizes=tuple(params[s].arg.size if s in params else 0 for s in slots),
+        param_dtypes=tuple(params[s].dtype.name if s in params else "void" for s in slots),
+        variables=tuple(variables),
+        scratch_bytes=_scratch_bytes(nodes),
+        flops=sum(_flops(n) * times[n] for n in nodes) * max(threads, default=1),
+        bytes=sum(_bytes(n) * times[n] for n in nodes) * max(threads, default=1),
+        applied=sink.arg.applied,
+    )
+
+
+def _slots(nodes: list[UOp], op: Op) -> tuple[int, ...]:
+    storages = {_storage(n.src[0]) for n in nodes if n.op is op}
+    return tuple(sorted(s.arg.slot for s in storages if s.op is Ops.PARAM))
+
+
+def _storage(node: UOp) -> UOp:
+    while node.op is Ops.INDEX or node.op is Ops.AFTER:
+        node = node.src[0]
+    return node
+
+
+def _scratch_bytes(nodes: list[UOp]) -> int:
+    defines = [n for n in nodes if n.op is Ops.DEFINE and n.arg.space is AddrSpace.LOCAL]
+    return sum(-(-n.dtype.itemsize * n.arg.size // 64) * 64 for n in defines)
+
+
+def _run_counts(nodes: list[UOp]) -> dict[UOp, int]:
+    """How often each node is computed: the product of the sizes of its loops."""
+    counts: dict[tuple[UOp, ...], int] = {}
+    times: dict[UOp, int] = {}
+    for node in nodes:
+        ranges = node.ranges
+        if ranges not in counts:
+            count = 1
+            for axis in ranges:
+                count *= max(0, bounds(axis).max + 1)
+            counts[ranges] = count
+        times[node] = counts[ranges]
+    return times
+
+
+def _flops(node: UOp) -> int:
+    if not node.op.is_elementwise or not node.dtype.is_float or node.op in _NO_FLOPS:
+        return 0
+    return node.dtype.lanes * (2 if node.op is Ops.MULADD else 1)
+
+
+_NO_FLOPS = (Ops.CAST, Ops.BITCAST, Ops.WHERE)
+
+
+def _bytes(node: UOp) -> int:
+    if node.op is Ops.LOAD and _storage(node.src[0]).op is Ops.PARAM:
+        return node.dtype.itemsize
+    if node.op is Ops.STORE and _storage(node.src[0]).op is Ops.PARAM:
+        return node.src[1].dtype.itemsize
+    return 0

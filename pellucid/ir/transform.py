@@ -1,0 +1,109 @@
+"""Rebuild a graph: every node once, sources first; and substitution that knows what a REDUCE binds.
+
+    transform(root, visit)          visit sees each node over its rebuilt sources, and may give another
+    substitute_free(root, {i: 3})   exchange RANGEs where they are free
+
+A REDUCE binds its ranges: `REDUCE(x[i, k], k)` depends on i alone. When i is replaced and a copy of the REDUCE
+must run in a loop of its own, its k must be another RANGE than the k of the original:
+
+    substitute_free(REDUCE(x[i, k], k), {i: j}, fresh)  ->  REDUCE(x[j, k'], k')         k' = fresh(k)
+
+and a REDUCE that depends on none of the replaced ranges stays the node it is, so both copies share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from pellucid.ir.arg import RangeArg
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+
+Visit = Callable[[UOp], UOp]
+Fresh = Callable[[UOp], UOp]
+
+
+def transform(root: UOp, visit: Visit) -> UOp:
+    """Rebuild *root* bottom-up: each node gets its rebuilt sources, then *visit* may exchange it.
+
+    >>> from pellucid.core.dtype import dtypes
+    >>> x = UOp.const(dtypes.int32, 2) + 3
+    >>> transform(x, lambda n: n.const_like(5) if n.op is Ops.CONST and n.arg == 2 else n).src[0].arg
+    5
+    """
+    done: dict[UOp, UOp] = {}
+    for node in root.toposort():
+        done[node] = visit(node.with_sources(tuple(done[s] for s in node.src)))
+    return done[root]
+
+
+def fresh_ranges(root: UOp) -> Fresh:
+    """A maker of RANGEs with ids that *root* does not use; the same RANGE always gets the same copy."""
+    number = next_range_id(root)
+    copies: dict[UOp, UOp] = {}
+
+    def fresh(axis: UOp) -> UOp:
+        nonlocal number
+        if axis not in copies:
+            copies[axis] = axis.replace(arg=RangeArg(number, axis.arg.kind))
+            number += 1
+        return copies[axis]
+
+    return fresh
+
+
+def next_range_id(root: UOp) -> int:
+    """A number that no RANGE below *root* has."""
+    return max((n.arg.id for n in root.toposort() if n.op is Ops.RANGE), default=-1) + 1
+
+
+def substitute_free(root: UOp, mapping: Mapping[UOp, UOp], fresh: Fresh | None = None) -> UOp:
+    """Exchange the RANGEs in *mapping* where they are free in *root*.
+
+    With *fresh*, every REDUCE and END that changes binds copies of its ranges.
+    """
+    return _substitute(root, dict(mapping), fresh, {})
+
+
+Memo = dict[tuple[UOp, ...], dict[UOp, UOp]]
+
+
+def _substitute(root: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: Memo) -> UOp:
+    done = memo.setdefault(tuple(mapping), dict(mapping))
+
+    def is_open(node: UOp) -> bool:
+        return node not in done and _depends(node, mapping) and not _binds(node)
+
+    for node in root.toposort(is_open):
+        if node in done:
+            continue
+        if not _depends(node, mapping):
+            done[node] = node
+        elif not _binds(node):
+            done[node] = node.with_sources(tuple(done[s] for s in node.src))
+        else:
+            done[node] = _rebind(node, mapping, fresh, memo)
+    return done[root]
+
+
+def _binds(node: UOp) -> bool:
+    return (node.op is Ops.REDUCE or node.op is Ops.END) and len(node.src) > 1
+
+
+def _depends(node: UOp, mapping: Mapping[UOp, UOp]) -> bool:
+    return any(r in mapping for r in node.ranges)
+
+
+def _rebind(node: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: Memo) -> UOp:
+    body, *bound = node.src
+    inner = {k: v for k, v in mapping.items() if k not in bound}
+    if fresh is not None:
+        inner |= {r: fresh(r) for r in bound}
+    ranges = tuple(inner.get(r, r) for r in bound)
+    return node.with_sources((_substitute(body, inner, fresh, memo), *ranges))
+
+
+def free_ranges(nodes: Iterable[UOp]) -> tuple[UOp, ...]:
+    """The RANGEs that any of *nodes* depends on, by id."""
+    found = {r for node in nodes for r in node.ranges}
+    return tuple(sorted(found, key=lambda r: (r.arg.id, r.arg.kind.value)))
