@@ -1,0 +1,29 @@
+"""The oracle: run a graph in any form in plain numpy. What it computes is what a graph means.
+
+    evaluate(node, buffers)              TENSOR form: the value of a node
+    run_schedule(linear, buffers)        SCHEDULE form: every CALL in order
+    run_kernel(root, buffers, vars)      LOOP, VECTOR, SCALAR, NATIVE and LINEAR forms, in place
+
+    values.py     types as arrays, every elementwise op        tensors.py    whole tensors
+    structure.py  the order of a kernel, as nested loops       machine.py    one work-item
+    loops.py      all iterations at once                       memory.py     bounds, races
+    kernels.py    launches, work-groups, schedules             mapping.py    what is read for what
+
+Slow and obvious wins over fast: this is what every pass and every backend is compared with.
+"""
+
+from pellucid.ir.interpret.kernels import interpret, run_kernel, run_schedule
+from pellucid.ir.interpret.tensors import evaluate, evaluate_all
+from pellucid.ir.interpret.values import cast_values, from_storage, round_values, to_storage
+
+__all__ = [
+    "cast_values",
+    "evaluate",
+    "evaluate_all",
+    "from_storage",
+    "interpret",
+    "round_values",
+    "run_kernel",
+    "run_schedule",
+    "to_storage",
+]

@@ -1,0 +1,566 @@
+"""Values of every type as numpy arrays, and the meaning of every elementwise op on them.
+
+numpy has no bfloat16 and no 8-bit floats, so a type has two pictures:
+
+    storage   what lies in a buffer     bfloat16: uint16 bit patterns    float16: float16
+    values    what is computed with     bfloat16: float32, representable values only
+
+`from_storage` and `to_storage` go between them. An op on a type narrower than float32 is computed in
+float64 and rounded once, to nearest even; float64 is wide enough (53 >= 2 * 11 + 2 bits) that the second
+rounding cannot be seen (Figueroa, "When is double rounding innocuous?", 1995). `index` values are
+int64 arrays that become arrays of Python integers where 64 bits do not hold them: an index is a
+mathematical integer.
+
+    round_values(bfloat16, [1.01171875]) -> [1.015625]      cast_values(uint8, float32, [-1, 256]) -> [0, 255]
+
+Warnings of numpy (overflow, invalid) are the business of callers: `quiet()` turns them off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from pellucid.core.dtype import DType, Kind, dtypes, value_of_bits
+from pellucid.core.errors import InterpretError
+from pellucid.ir.op import Op, Ops
+
+Array = npt.NDArray[Any]
+Function = Callable[..., Array]
+
+UNDEFINED: Final = "undefined"
+_INT64_MAX: Final = (1 << 63) - 1
+
+
+def quiet() -> np.errstate:
+    """No warnings for what IEEE and wrapping integers define: a context, or a decorator."""
+    return np.errstate(all="ignore")
+
+
+# ---- pictures of a type ------------------------------------------------------------------------
+
+
+@cache
+def storage_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy type of a buffer of *dtype* (lanes aside).
+
+    >>> storage_dtype(dtypes.bfloat16), storage_dtype(dtypes.int8)
+    (dtype('uint16'), dtype('int8'))
+    """
+    if dtype.is_float and not _numpy_has(dtype):
+        return np.dtype(f"uint{dtype.bits}")
+    return np.dtype("int64" if dtype.is_index else dtype.name)
+
+
+@cache
+def value_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy type that values of *dtype* are computed in (lanes aside)."""
+    if dtype.is_float and dtype.bits < 32:
+        return np.dtype("float32")
+    return storage_dtype(dtype)
+
+
+@cache
+def _numpy_has(dtype: DType) -> bool:
+    return dtype.name in ("float16", "float32", "float64")
+
+
+@quiet()
+def from_storage(dtype: DType, raw: Array) -> Array:
+    """Read the values out of storage: bit patterns where numpy lacks the type.
+
+    >>> from_storage(dtypes.bfloat16, np.array([0x3F80, 0x4000], np.uint16))
+    array([1., 2.], dtype=float32)
+    """
+    if not dtype.is_float or _numpy_has(dtype):
+        return raw.astype(value_dtype(dtype), copy=False)
+    if raw.dtype.kind == "f":
+        return round_values(dtype, raw)
+    bits = raw if raw.dtype.kind in "iu" else raw.view(storage_dtype(dtype))
+    if dtype.bits == 16:
+        return (bits.astype(np.uint32) << 16).view(np.float32)
+    return _table(dtype)[bits.astype(np.uint8)]
+
+
+@quiet()
+def to_storage(dtype: DType, values: Array) -> Array:
+    """Write values as they lie in a buffer, rounding floats that are not of the type yet.
+
+    >>> to_storage(dtypes.bfloat16, np.array([1.0, 2.0])).tolist() == [0x3F80, 0x4000]
+    True
+    """
+    values = np.asarray(values)
+    if not dtype.is_float:
+        return values.astype(storage_dtype(dtype), copy=False)
+    if dtype.bits >= 32:
+        return values.astype(storage_dtype(dtype), copy=False)
+    rounded = round_values(dtype, values)
+    if _numpy_has(dtype):
+        return rounded.astype(np.float16)
+    if dtype.bits == 16:
+        return (_bits32(rounded) >> 16).astype(np.uint16)
+    return _small_bits(dtype, rounded)
+
+
+def _bits32(values: Array) -> Array:
+    return np.ascontiguousarray(values, np.float32).reshape(values.shape).view(np.uint32)
+
+
+@cache
+def _table(dtype: DType) -> Array:
+    return np.array([value_of_bits(dtype, bits) for bits in range(256)], np.float32)
+
+
+def _small_bits(dtype: DType, values: Array) -> Array:
+    """Bit patterns of representable values of an 8-bit float."""
+    nan = 0x7F if dtype is dtypes.float8_e4m3 else 0x7E
+    magnitudes = _table(dtype)[:0x80]
+    order = np.argsort(magnitudes, kind="stable")  # NaN comes last
+    found = order[np.searchsorted(magnitudes[order], np.abs(values)).clip(0, 0x7F)]
+    found = np.where(np.isnan(values), nan, found)
+    return (found | np.where(np.signbit(values), 0x80, 0)).astype(np.uint8)
+
+
+def round_values(dtype: DType, values: Array) -> Array:
+    """Round floats of any width to the nearest values of *dtype*, ties to even.
+
+    >>> round_values(dtypes.float16, np.array([65519.0, 2.0**-25])).tolist()
+    [65504.0, 0.0]
+    """
+    dtype = dtype.scalar
+    if dtype.bits >= 32:
+        return np.asarray(values.astype(value_dtype(dtype), copy=False))
+    wide = np.asarray(values, np.float64)
+    exponent = np.maximum(np.frexp(wide)[1] - 1, dtype.smallest_exponent)
+    quantum = np.ldexp(1.0, exponent - dtype.mantissa_bits)
+    rounded = np.copysign(np.rint(wide / quantum) * quantum, wide)
+    has_inf = dtype is not dtypes.float8_e4m3
+    beyond = np.copysign(np.inf if has_inf else np.nan, wide)
+    finite = np.abs(rounded) <= dtype.finite_max
+    result = np.where(finite, rounded, np.where(np.isnan(wide), wide, beyond))
+    return np.asarray(result.astype(np.float32))
+
+
+# ---- conversions -------------------------------------------------------------------------------
+
+
+def cast_values(to: DType, given: DType, values: Array) -> Array:
+    """CAST: floats to integers saturate with NaN as 0, wider integers wrap, anything but 0 is True.
+
+    >>> cast_values(dtypes.uint8, dtypes.float32, np.float32([-1, 3.9, 259999, np.nan])).tolist()
+    [0, 3, 255, 0]
+    """
+    to, given = to.scalar, given.scalar
+    if to is given:
+        return values
+    if to.is_bool:
+        return np.asarray(values != 0)
+    if to.kind is Kind.COMPLEX:
+        return np.asarray(values.astype(value_dtype(to)))
+    if given.kind is Kind.COMPLEX:
+        return cast_values(to, dtypes.float64, np.asarray(values.real, np.float64))
+    if given.is_float:
+        return round_values(to, values) if to.is_float else _saturate(to, values)
+    if to.is_float:
+        return _round_integers(to, values)
+    if to.is_index:
+        return _narrow(values.astype(object)) if given.name == "uint64" else values.astype(np.int64)
+    if values.dtype == object:
+        mask = (1 << to.bits) - 1
+        values = np.asarray(np.frompyfunc(lambda v: v & mask, 1, 1)(values)).astype(np.uint64)
+    return np.asarray(values.astype(value_dtype(to)))
+
+
+def _saturate(to: DType, values: Array) -> Array:
+    """Floats to integers, towards zero."""
+    low, high = int(to.min), int(to.max)
+    whole = np.trunc(values.astype(np.float64, copy=False))
+    top = float(high + 1)  # a power of two, so exact; high itself need not be
+    inside = (whole >= float(low)) & (whole < top)
+    result = np.where(inside, whole, 0.0).astype(value_dtype(to))
+    result = np.where(whole >= top, np.array(high, result.dtype), result)
+    return np.where(whole < float(low), np.array(low, result.dtype), result)
+
+
+def _round_integers(to: DType, values: Array) -> Array:
+    """Integers to floats, rounded once, also where a first step through float64 would round too."""
+    if values.dtype == object:
+        rounded = np.frompyfunc(lambda v: _odd_float(int(v)), 1, 1)(values)
+        return round_values(to, np.asarray(rounded, np.float64))
+    if to.bits >= 32 or values.dtype.itemsize < 8:
+        return np.asarray(round_values(to, values if to.bits >= 32 else values.astype(np.float64)))
+    negative = values < 0
+    magnitude = np.where(negative, 0 - values.astype(np.uint64), values.astype(np.uint64))
+    sticky = (magnitude >> np.uint64(12)) | ((magnitude & np.uint64(0xFFF)) != 0)
+    wide = np.where(
+        magnitude < 2**53, magnitude.astype(np.float64), sticky.astype(np.float64) * 4096
+    )
+    return round_values(to, np.where(negative, -wide, wide))
+
+
+def _odd_float(value: int) -> float:
+    """A float64 near *value* whose last bit says that it is not exact, so that rounding again is right."""
+    shift = max(value.bit_length() - 53, 0)
+    magnitude = abs(value)
+    kept = magnitude >> shift
+    if kept << shift != magnitude:
+        kept |= 1
+    try:
+        return math.copysign(math.ldexp(kept, shift), value)
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def bitcast_values(to: DType, given: DType, values: Array) -> Array:
+    """BITCAST: the same bits as another type of equal width.
+
+    >>> bitcast_values(dtypes.int32, dtypes.float32, np.float32([1.0])).tolist() == [0x3F800000]
+    True
+    """
+    raw = np.ascontiguousarray(to_storage(given.scalar, values)).reshape(values.shape)
+    if to.is_bool:
+        return (raw.view(np.uint8) & 1).astype(np.bool_)
+    return np.asarray(from_storage(to.scalar, raw.view(storage_dtype(to.scalar))))
+
+
+# ---- integers ----------------------------------------------------------------------------------
+
+
+def _narrow(values: Array) -> Array:
+    """Python integers as int64 where they all fit."""
+    fits = all(-_INT64_MAX <= v <= _INT64_MAX for v in values.flat)
+    return values.astype(np.int64) if fits else values
+
+
+def _largest(values: Array) -> int:
+    return max(abs(int(values.max())), abs(int(values.min()))) if values.size else 0
+
+
+def _index_arithmetic(op: Op, a: Array, b: Array) -> Array:
+    """Sum and product of unbounded integers."""
+    large = _largest(a), _largest(b)
+    bound = sum(large) if op is Ops.ADD else large[0] * large[1]
+    if bound > _INT64_MAX:
+        a, b = a.astype(object), b.astype(object)
+        return _narrow(np.asarray(a + b if op is Ops.ADD else a * b))
+    return np.asarray(a + b if op is Ops.ADD else a * b)
+
+
+_PYTHON: Final[dict[Op, Callable[[int, int], Any]]] = {
+    op: op.python
+    for op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
+    if op.python is not None
+}
+
+
+def _divide(op: Op, a: Array, b: Array) -> Array:
+    """The four integer divisions; a zero divisor gives 0, and the smallest // -1 wraps."""
+    if a.dtype == object or b.dtype == object:
+        return _narrow(np.asarray(np.frompyfunc(_PYTHON[op], 2, 1)(a, b), object))
+    zero, minus_one = b == 0, (b == -1) if a.dtype.kind == "i" else np.False_
+    safe = np.where(zero | minus_one, np.array(1, b.dtype), b)
+    if op is Ops.FLOORMOD:
+        return np.where(zero | minus_one, np.array(0, a.dtype), np.mod(a, safe))
+    if op is Ops.TRUNCMOD:
+        return np.where(zero | minus_one, np.array(0, a.dtype), np.fmod(a, safe))
+    quotient = a // safe
+    if op is Ops.TRUNCDIV:
+        uneven = np.fmod(a, safe) != 0
+        quotient = quotient + (uneven & ((a < 0) != (safe < 0))).astype(a.dtype)
+    quotient = np.where(minus_one, np.array(0, a.dtype) - a, quotient)
+    return np.where(zero, np.array(0, a.dtype), quotient)
+
+
+def _trapping_divide(op: Op, dtype: DType, a: Array, b: Array) -> Array:
+    """IDIV and IMOD, which end a process where they are not defined."""
+    if np.any(b == 0):
+        raise InterpretError(UNDEFINED, f"{op.name} by zero", at=None)
+    if not dtype.is_unsigned and np.any((b == -1) & (a == dtype.scalar.min)):
+        raise InterpretError(UNDEFINED, f"{op.name} of the smallest integer by -1", at=None)
+    return _divide(Ops.TRUNCDIV if op is Ops.IDIV else Ops.TRUNCMOD, a, b)
+
+
+def _shift(op: Op, dtype: DType, a: Array, count: Array) -> Array:
+    """SHL and SHR with counts of any size; ISHL and ISHR take a count modulo the width."""
+    if a.dtype == object or (dtype.is_index and op is Ops.SHL):
+        return _index_arithmetic(Ops.MUL, a, np.asarray(2 ** count.astype(object), object))
+    bits = dtype.bits
+    if op is Ops.ISHL or op is Ops.ISHR:
+        count = count & np.array(bits - 1, count.dtype)
+    inside = (count >= 0) & (count < bits)
+    safe = np.where(inside, count, np.array(0, count.dtype))
+    if op is Ops.SHL or op is Ops.ISHL:
+        return np.where(inside, np.left_shift(a, safe), np.array(0, a.dtype))
+    sign = np.where(
+        a < 0, np.array(-1 if a.dtype.kind == "i" else 0, a.dtype), np.array(0, a.dtype)
+    )
+    return np.where(inside, np.right_shift(a, safe), sign)
+
+
+# ---- floats ------------------------------------------------------------------------------------
+
+
+def _maximum(a: Array, b: Array) -> Array:
+    """The larger; NaN wins; 0.0 is above -0.0."""
+    result = np.maximum(a, b)
+    return result if a.dtype.kind != "f" else np.where((a == 0) & (b == 0), a + b, result)
+
+
+def _minimum(a: Array, b: Array) -> Array:
+    """The smaller; NaN wins; -0.0 is below 0.0."""
+    result = np.minimum(a, b)
+    return result if a.dtype.kind != "f" else np.where((a == 0) & (b == 0), -((-a) + (-b)), result)
+
+
+def _sum_to_odd(a: Array, b: Array) -> Array:
+    """The float64 sum whose last bit is set when it is not exact, so that rounding it again is right.
+
+    The error of a sum is a float itself (Knuth, TAOCP 2, 4.2.2, theorem B).
+    """
+    total = a + b
+    shifted = total - a
+    error = (a - (total - shifted)) + (b - shifted)
+    bits = total.view(np.int64)
+    inexact = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
+    towards_zero = (error < 0) == (total > 0)
+    odd = (bits + np.where(towards_zero, -1, 1)).view(np.float64)
+    return np.where(inexact, odd, total)
+
+
+def _multiply_add(dtype: DType, a: Array, b: Array, c: Array) -> Array:
+    """a * b + c, rounded once."""
+    if not dtype.is_float:
+        return np.asarray(a * b + c)
+    if dtype.scalar is dtypes.float64:
+        return np.asarray(np.frompyfunc(_multiply_add_exactly, 3, 1)(a, b, c), np.float64)
+    a, b, c = np.broadcast_arrays(*(x.astype(np.float64) for x in (a, b, c)))
+    return round_values(dtype, _sum_to_odd(np.ascontiguousarray(a * b).reshape(a.shape), c))
+
+
+def _multiply_add_exactly(a: float, b: float, c: float) -> float:
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a * b + c
+    if not math.isfinite(c):
+        return c
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if not exact:
+        return c + math.copysign(0.0, a) * math.copysign(1.0, b) if c == 0 else 0.0
+    try:
+        return float(exact)
+    except OverflowError:
+        return math.copysign(math.inf, exact)
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _error_function(values: Array) -> Array:
+    return np.asarray(_erf(values.astype(np.float64)), np.float64)
+
+
+_FUNCTIONS: Final[dict[Op, Function]] = {
+    Ops.EXP: np.exp,
+    Ops.EXP2: np.exp2,
+    Ops.LOG: np.log,
+    Ops.LOG2: np.log2,
+    Ops.SIN: np.sin,
+    Ops.COS: np.cos,
+    Ops.TANH: np.tanh,
+    Ops.ERF: _error_function,
+    Ops.POW: np.power,
+}
+
+
+def threefry(counter: Array, key: Array) -> Array:
+    """Threefry-2x32 with 20 rounds; of each uint64 the low half is word 0, the high half word 1.
+
+    Source: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
+
+    >>> hex(threefry(np.uint64([0]), np.uint64([0]))[0])
+    '0x99ba4efe6b200159'
+    """
+    half = np.uint64(32)
+    x = [counter.astype(np.uint32), (counter >> half).astype(np.uint32)]
+    k = [key.astype(np.uint32), (key >> half).astype(np.uint32)]
+    k.append(k[0] ^ k[1] ^ np.uint32(0x1BD11BDA))
+    rotations = ((13, 15, 26, 6), (17, 29, 16, 24))
+    x = [x[0] + k[0], x[1] + k[1]]
+    for block in range(5):
+        for r in rotations[block % 2]:
+            first = x[0] + x[1]
+            turned = (x[1] << np.uint32(r)) | (x[1] >> np.uint32(32 - r))
+            x = [first, turned ^ first]
+        x = [x[0] + k[(block + 1) % 3], x[1] + k[(block + 2) % 3] + np.uint32(block + 1)]
+    return np.asarray(x[0].astype(np.uint64) | (x[1].astype(np.uint64) << half))
+
+
+# ---- the table ---------------------------------------------------------------------------------
+
+_SAME_FOR_ALL: Final[dict[Op, Function]] = {
+    Ops.ADD: np.add,
+    Ops.SUB: np.subtract,
+    Ops.FDIV: np.divide,
+    Ops.SQRT: np.sqrt,
+    Ops.FLOOR: np.floor,
+    Ops.CEIL: np.ceil,
+    Ops.TRUNC: np.trunc,
+    Ops.ROUND: np.rint,
+    Ops.MUL: np.multiply,
+    Ops.NEG: np.negative,
+}
+_NEVER_ROUNDS: Final[dict[Op, Function]] = {
+    Ops.MAX: _maximum,
+    Ops.MIN: _minimum,
+    Ops.AND: np.bitwise_and,
+    Ops.OR: np.bitwise_or,
+    Ops.XOR: np.bitwise_xor,
+    Ops.CMPLT: np.less,
+    Ops.CMPLE: np.less_equal,
+    Ops.CMPEQ: np.equal,
+    Ops.CMPNE: np.not_equal,
+    Ops.WHERE: np.where,
+    Ops.THREEFRY: threefry,
+}
+_DIVISIONS: Final = (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
+_SHIFTS: Final = (Ops.SHL, Ops.SHR, Ops.ISHL, Ops.ISHR)
+
+
+def apply(
+    op: Op, dtype: DType, given: Sequence[DType], sources: Sequence[Array], precise: bool = False
+) -> Array:
+    """The value of an elementwise *op* that gives *dtype*, from values of types *given*.
+
+    precise: floats are float64 arrays that are never rounded, for measuring errors.
+
+    >>> half = dtypes.float16
+    >>> apply(Ops.ADD, half, [half, half], [np.float32([2048]), np.float32([1])]).tolist()
+    [2048.0]
+    """
+    dtype = dtype.scalar
+    simple = _NEVER_ROUNDS.get(op)
+    if simple is not None:
+        return np.asarray(simple(*sources))
+    if dtype.is_float and precise:
+        return _apply_precisely(op, given, sources)
+    if op is Ops.CAST:
+        return cast_values(dtype, given[0], sources[0])
+    if op is Ops.FTOI:
+        return _float_to_fitting(dtype, sources[0])
+    if op is Ops.BITCAST:
+        return bitcast_values(dtype, given[0], sources[0])
+    if dtype.is_float:
+        return _apply_to_floats(op, dtype, sources)
+    return _apply_to_integers(op, dtype, sources)
+
+
+def _apply_to_integers(op: Op, dtype: DType, sources: Sequence[Array]) -> Array:
+    if dtype.is_index and (op is Ops.ADD or op is Ops.MUL):
+        return _index_arithmetic(op, *sources)
+    if op in _DIVISIONS:
+        return _divide(op, *sources)
+    if op in _SHIFTS:
+        return _shift(op, dtype, *sources)
+    if op is Ops.IDIV or op is Ops.IMOD:
+        return _trapping_divide(op, dtype, *sources)
+    if op is Ops.MULADD:
+        return _multiply_add(dtype, *sources)
+    if op is Ops.POW:
+        return np.asarray(np.power(*sources))
+    return np.asarray(_SAME_FOR_ALL[op](*sources))
+
+
+def _apply_to_floats(op: Op, dtype: DType, sources: Sequence[Array]) -> Array:
+    if op is Ops.MULADD:
+        return _multiply_add(dtype, *sources)
+    function = _SAME_FOR_ALL.get(op)
+    if function is not None:
+        if dtype.bits >= 32:
+            return np.asarray(function(*sources))
+        return round_values(dtype, np.asarray(function(*(s.astype(np.float64) for s in sources))))
+    wide = np.longdouble if dtype.bits == 64 else np.float64
+    return round_values(dtype, np.asarray(_FUNCTIONS[op](*(s.astype(wide) for s in sources))))
+
+
+def _apply_precisely(op: Op, given: Sequence[DType], sources: Sequence[Array]) -> Array:
+    """A float op with float64 everywhere and no rounding to the type."""
+    if op is Ops.BITCAST:
+        raw = cast_values(given[0], dtypes.float64, sources[0]) if given[0].is_float else sources[0]
+        return np.asarray(raw, np.float64)
+    wide = [np.asarray(s, np.float64) for s in sources]
+    if op is Ops.CAST:
+        return wide[0]
+    if op is Ops.MULADD:
+        return wide[0] * wide[1] + wide[2]
+    return np.asarray((_SAME_FOR_ALL.get(op) or _FUNCTIONS[op])(*wide))
+
+
+def _float_to_fitting(dtype: DType, values: Array) -> Array:
+    """FTOI: a value that does not fit gives the pattern with the top bit set, as processors do."""
+    whole = np.trunc(values.astype(np.float64))
+    inside = (whole >= float(dtype.min)) & (whole < float(int(dtype.max) + 1))
+    bad = np.array(dtype.max if dtype.is_unsigned else dtype.min, value_dtype(dtype))
+    return np.where(inside, np.where(inside, whole, 0.0).astype(value_dtype(dtype)), bad)
+
+
+# ---- reductions --------------------------------------------------------------------------------
+
+_REDUCERS: Final[dict[Op, Any]] = {
+    Ops.ADD: np.add,
+    Ops.MUL: np.multiply,
+    Ops.MAX: np.maximum,
+    Ops.MIN: np.minimum,
+    Ops.AND: np.bitwise_and,
+    Ops.OR: np.bitwise_or,
+    Ops.XOR: np.bitwise_xor,
+}
+
+
+def reduce_values(
+    op: Op, dtype: DType, values: Array, axes: tuple[int, ...], keepdims: bool = False
+) -> Array:
+    """Combine along *axes*; floats in float64 (long double for float64) with one rounding at the end.
+
+    >>> reduce_values(Ops.ADD, dtypes.float32, np.float32([2**24, 1, 1]), (0,)).item()
+    16777218.0
+    """
+    dtype = dtype.scalar
+    start = op.identity_for(dtype)
+    reducer = _REDUCERS[op]
+    if op is Ops.ADD and dtype.is_bool:
+        reducer = np.logical_or
+    if not dtype.is_float:
+        kind = values.dtype if values.dtype == object or dtype.is_bool else value_dtype(dtype)
+        result = reducer.reduce(values, axis=axes, dtype=kind, keepdims=keepdims, initial=start)
+        return np.asarray(result)
+    wide = values.astype(np.longdouble if values.dtype == np.float64 else np.float64)
+    result = np.asarray(reducer.reduce(wide, axis=axes, keepdims=keepdims, initial=start))
+    if op is Ops.MAX or op is Ops.MIN:
+        result = _with_sign_of_zero(op, values, result, axes, keepdims)
+    if values.dtype == np.float64:
+        return np.asarray(result, np.float64)
+    return round_values(dtype, result)
+
+
+def _with_sign_of_zero(
+    op: Op, values: Array, result: Array, axes: tuple[int, ...], keepdims: bool
+) -> Array:
+    """Give a zero its sign: 0.0 is above -0.0."""
+    negative = np.signbit(values)
+    wanted = (values == 0) & (~negative if op is Ops.MAX else negative)
+    found = wanted.any(axis=axes, keepdims=keepdims)
+    sign = np.where(found, 1.0, -1.0) if op is Ops.MAX else np.where(found, -1.0, 1.0)
+    return np.where(result == 0, np.copysign(result, sign), result)
+
+
+def literal(dtype: DType, value: Any) -> Array:
+    """The lanes of a CONST as an array with one axis."""
+    lanes = value if isinstance(value, tuple) else (value,) * dtype.lanes
+    if dtype.is_index and _largest(np.array(lanes, object)) > _INT64_MAX:
+        return np.array(lanes, object)
+    return np.array(lanes, value_dtype(dtype.scalar))
