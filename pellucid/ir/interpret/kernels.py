@@ -3,10 +3,11 @@
     run_kernel(SINK(END(STORE(INDEX(PARAM 0, i), INDEX(PARAM 1, i) * 2), i)), [out, [1, 2, 3]])
     out == [2, 4, 6]
 
-A kernel in LOOP or VECTOR form whose iterations do not touch each other's outputs is computed over all
-its ranges at once (loops.py); every other kernel is walked, one node at a time (machine.py). A launch
-has work-groups of work-items: indices named `local…` number the items of a group, all others (`group…`,
-`thread`) number the groups. The items of a group run side by side from barrier to barrier.
+A kernel in LOOP or VECTOR form whose iterations do not touch each other's outputs is computed
+over all its ranges at once (loops.py); every other kernel is walked, one node at a time
+(machine.py). A launch has work-groups of work-items: indices named `local…` number the items of
+a group, all others (`group…`, `thread`) number the groups. The items of a group run side by
+side from barrier to barrier.
 """
 
 from __future__ import annotations
@@ -191,9 +192,10 @@ _UNWRITTEN: Final = 0xA5
 def run_schedule(
     linear: UOp, buffers: dict[UOp, Array], variables: Mapping[str, int] | None = None
 ) -> dict[UOp, Array]:
-    """Run the CALLs of a schedule in order; *buffers* maps BUFFER nodes to storage, and is returned.
+    """Run the CALLs of a schedule in order; *buffers* maps BUFFER nodes to storage.
 
-    A BUFFER that is missing is made, full of a pattern that no right program reads.
+    A BUFFER that is missing is added, full of a pattern that no right program reads.
+    Gives *buffers* back.
     """
     for call in linear.src:
         callee, *nodes = call.src

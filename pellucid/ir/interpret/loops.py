@@ -1,13 +1,13 @@
 """Kernels in LOOP and VECTOR form, over all iterations at once.
 
-Each range is an axis of numpy arrays, and the lanes are the last axis. A node has size 1 along the axes
-of ranges that it does not depend on, so broadcasting does what loops would.
+Each range is an axis of numpy arrays, and the lanes are the last axis. A node has size 1 along
+the axes of ranges that it does not depend on, so broadcasting does what loops would.
 
-    i: axis 0, j: axis 1      a[i] has shape (4, 1, 1), b[j] has (1, 3, 1), a[i] + b[j] has (4, 3, 1)
+    i: axis 0, j: axis 1    a[i] has shape (4, 1, 1), b[j] (1, 3, 1), a[i] + b[j] (4, 3, 1)
 
-All reads happen before all writes, which is only the same when no iteration reads what another one writes:
-`can_run_at_once` refuses kernels that read an output. Two iterations that write one element are an error.
-Where an array would be large, the outputs' ranges are cut in blocks.
+All reads happen before all writes, which is only the same when no iteration reads what another
+one writes: `can_run_at_once` refuses kernels that read an output. Two iterations that write one
+element are an error. Where an array would be large, the outputs' ranges are cut in blocks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One work-item: it walks a kernel in order and does what each node says.
 
-Every value is a numpy array with one axis, the lanes. Memory comes from outside (parameters, LOCAL
-tiles) or is the item's own (REG). `Machine.run` is a generator that yields at each BARRIER, so that
-the caller can run the items of a work-group side by side.
+Every value is a numpy array with one axis, the lanes. Memory comes from outside (parameters,
+LOCAL tiles) or is the item's own (REG). `Machine.run` is a generator that yields at each
+BARRIER, so that the caller can run the items of a work-group side by side.
 
     for _ in Machine(kernel, ...).run(items): ...        yields the BARRIER nodes, in order
 """
@@ -165,7 +165,7 @@ class Machine:
 
     def load(self, node: UOp) -> Array:
         gated = [self.value(s) for s in node.src[1:]]
-        fallback, gate = gated if gated else (None, None)
+        fallback, gate = gated or (None, None)
         return self.load_from(self.values[node.src[0]], gate, fallback)
 
     def store(self, node: UOp) -> None:

@@ -1,8 +1,8 @@
 """Memory as the interpreter sees it: bounds are checked, and who touched what is remembered.
 
-A `Memory` is one parameter or one DEFINE. Reading an element that nobody wrote is an error where that
-is tracked; so is a race: two work-items touch one element, at least one writes, and no barrier lies
-between them.
+A `Memory` is one parameter or one DEFINE. Reading an element that nobody wrote is an error
+where that is tracked; so is a race: two work-items touch one element, at least one writes, and
+no barrier lies between them.
 
     item 0: store A[3]    item 1: load A[3]              race
     item 0: store A[3]    BARRIER    item 1: load A[3]    fine, in one work-group
@@ -208,7 +208,7 @@ class Address:
 
 
 def make_address(node: UOp, memory: Memory, index: Array, valid: Array | None) -> Address:
-    """The address that the INDEX *node* means: its lanes lie side by side where its index has one."""
+    """The address that the INDEX *node* means: a scalar index gives lanes side by side."""
     lanes = node.dtype.lanes
     if memory.dtype.lanes > 1:  # a DEFINE whose elements are vectors
         index = index * memory.dtype.lanes

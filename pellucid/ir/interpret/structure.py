@@ -1,14 +1,14 @@
 """The order in which a kernel runs: a graph, or a list, as nested loops.
 
-A SINK says what depends on what; this file finds one order that is right, without using the passes that
-the compiler uses for it, as it serves to check them.
+A SINK says what depends on what; this file finds one order that is right, without using the
+passes that the compiler uses for it, as it serves to check them.
 
-    SINK(END(STORE(INDEX(P, i), REDUCE(x, j)), i))    ->    Loop i: [..., Loop j: [x], REDUCE, STORE]
+    SINK(END(STORE(INDEX(P, i), REDUCE(x, j)), i))  ->  Loop i: [..., Loop j: [x], STORE]
 
-A node runs in the innermost loop whose RANGE it depends on, so what depends on no range of a loop is
-computed before it. Two things are tied to a loop without naming its range: the effects that are the body of
-its END, and reads of memory that these effects write. In a GROUP all values are computed before anything
-is stored.
+A node runs in the innermost loop whose RANGE it depends on, so what depends on no range of a
+loop is computed before it. Two things are tied to a loop without naming its range: the effects
+that are the body of its END, and reads of memory that these effects write. In a GROUP all
+values are computed before anything is stored.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def is_loop(node: UOp) -> bool:
 
 
 def _region(root: UOp, live: set[UOp] | None) -> tuple[list[Item], list[UOp]]:
-    """Items that compute *root*, of the nodes in *live* (all if None); and the other nodes they need."""
+    """Items that compute *root* from nodes in *live* (None: all), and the other nodes needed."""
     items: list[Item] = []
     inputs: dict[UOp, None] = {}
     loops: dict[UOp, Loop] = {}

@@ -1,9 +1,10 @@
 """Whole tensors: the value of a graph in TENSOR form, one numpy array a node.
 
-    evaluate(REDUCE(ADD(BUFFER 0, BUFFER 1), sum over axis 0), {BUFFER 0: [1, 2], BUFFER 1: [3, 4]}) -> 10
+    evaluate(REDUCE(ADD(a, b), sum over axis 0), {a: [1, 2], b: [3, 4]})  ->  10
 
-Nodes are computed sources first, in a loop, each once; an array is dropped after its last use. A
-movement op is the numpy view of that name; SCATTER and WRITE copy their base first, as values never change.
+Nodes are computed sources first, in a loop, each once; an array is dropped after its last use.
+A movement op is the numpy view of that name; SCATTER and WRITE copy their base first, as values
+never change.
 """
 
 from __future__ import annotations

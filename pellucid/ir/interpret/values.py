@@ -5,13 +5,14 @@ numpy has no bfloat16 and no 8-bit floats, so a type has two pictures:
     storage   what lies in a buffer     bfloat16: uint16 bit patterns    float16: float16
     values    what is computed with     bfloat16: float32, representable values only
 
-`from_storage` and `to_storage` go between them. An op on a type narrower than float32 is computed in
-float64 and rounded once, to nearest even; float64 is wide enough (53 >= 2 * 11 + 2 bits) that the second
-rounding cannot be seen (Figueroa, "When is double rounding innocuous?", 1995). `index` values are
-int64 arrays that become arrays of Python integers where 64 bits do not hold them: an index is a
-mathematical integer.
+`from_storage` and `to_storage` go between them. An op on a type narrower than float32 is
+computed in float64 and rounded once, to nearest even; float64 is wide enough (53 >= 2 * 11 + 2
+bits) that the second rounding cannot be seen (Figueroa, "When is double rounding innocuous?",
+1995). `index` values are int64 arrays that become arrays of Python integers where 64 bits do
+not hold them: an index is a mathematical integer.
 
-    round_values(bfloat16, [1.01171875]) -> [1.015625]      cast_values(uint8, float32, [-1, 256]) -> [0, 255]
+    round_values(bfloat16, [1.01171875])    -> [1.015625]
+    cast_values(uint8, float32, [-1, 256])  -> [0, 255]
 
 Warnings of numpy (overflow, invalid) are the business of callers: `quiet()` turns them off.
 """
@@ -205,7 +206,7 @@ def _round_integers(to: DType, values: Array) -> Array:
 
 
 def _odd_float(value: int) -> float:
-    """A float64 near *value* whose last bit says that it is not exact, so that rounding again is right."""
+    """A float64 near *value* whose last bit tells that it is inexact, for rounding again."""
     shift = max(value.bit_length() - 53, 0)
     magnitude = abs(value)
     kept = magnitude >> shift
@@ -319,7 +320,7 @@ def _minimum(a: Array, b: Array) -> Array:
 
 
 def _sum_to_odd(a: Array, b: Array) -> Array:
-    """The float64 sum whose last bit is set when it is not exact, so that rounding it again is right.
+    """The float64 sum, its last bit set when it is inexact, so that rounding again is right.
 
     The error of a sum is a float itself (Knuth, TAOCP 2, 4.2.2, theorem B).
     """
@@ -524,7 +525,7 @@ _REDUCERS: Final[dict[Op, Any]] = {
 def reduce_values(
     op: Op, dtype: DType, values: Array, axes: tuple[int, ...], keepdims: bool = False
 ) -> Array:
-    """Combine along *axes*; floats in float64 (long double for float64) with one rounding at the end.
+    """Combine along *axes*; floats in float64 (float64 in long double), rounded at the end.
 
     >>> reduce_values(Ops.ADD, dtypes.float32, np.float32([2**24, 1, 1]), (0,)).item()
     16777218.0
