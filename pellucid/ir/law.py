@@ -77,6 +77,12 @@ class Bool(Variable):
     __slots__ = ()
 
 
+class Value(Variable):
+    """Anything: the law only moves it around."""
+
+    __slots__ = ()
+
+
 class Known(Variable):
     """A literal, of the type of its partner."""
 
@@ -120,7 +126,12 @@ class Rule:
     @property
     def doc(self) -> str:
         """The first sentence of the docstring."""
-        return (self.function.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")
+        return " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
+
+    @property
+    def family(self) -> str:
+        """The file the rule stands in: arithmetic, divmod …"""
+        return self.function.__module__.rpartition(".")[2]
 
     def __call__(self, *given: Any, **named: Any) -> UOp | None:
         return self.function(*given, **named)
@@ -139,7 +150,7 @@ class Law(Rule):
         left, right, condition = _sides_of(function, self.variables, name)
         self.left, self.right, self.condition = left, right, condition
         self.source, build = _BuildWriter(self).function()
-        super().__init__(left, build, name)
+        super().__init__(_with_kinds_above(left), build, name)
 
     @property
     def doc(self) -> str:
@@ -215,8 +226,8 @@ def _variables_of(
         if Known in members:
             variables[parameter] = Known(name=parameter, literal=True)
         else:
-            kinds = frozenset(k for m in members for k in KINDS[m])
-            variables[parameter] = members[0](name=parameter, kinds=kinds)
+            kinds = frozenset(k for m in members for k in KINDS.get(m, ()))
+            variables[parameter] = members[0](name=parameter, kinds=kinds or None)
     return variables, types
 
 
@@ -233,6 +244,42 @@ def _sides_of(
     if missing:
         raise LawError(f"law {name} uses {', '.join(sorted(missing))} on the right side only")
     return left, right, condition
+
+
+def _with_kinds_above(left: Pattern) -> Pattern:
+    """The pattern with each test of kinds made once, and at the root where the root has that type.
+
+    All sources of an elementwise op have one type, so one test speaks for all variables of a type.
+    """
+    seen: set[frozenset[Kind]] = set()
+    root_kinds = _kinds_of(left)
+
+    def strip(part: Pattern, is_root: bool) -> Pattern:
+        made = (
+            _copy(part)
+            if part.src is None
+            else part.with_sources(tuple(strip(s, False) for s in part.src))
+        )
+        made.kinds = root_kinds if is_root else None
+        if not is_root and part.kinds is not None and part.kinds != root_kinds:
+            if part.kinds not in seen:
+                seen.add(part.kinds)
+                made.kinds = part.kinds
+        return made
+
+    return strip(left, True)
+
+
+def _kinds_of(part: Pattern) -> frozenset[Kind] | None:
+    """The kinds that a pattern's own type may have, from the variables that share it."""
+    if part.src is None:
+        return part.kinds
+    if part.op in COMPARISONS:
+        return None
+    if part.op in (Ops.CAST, Ops.BITCAST):
+        return None
+    parts = part.src[1:] if part.op is Ops.WHERE else part.src
+    return next((k for k in map(_kinds_of, parts) if k is not None), None)
 
 
 # ---- building the right side ---------------------------------------------------------------------
@@ -372,6 +419,8 @@ class Statistics:
 class RuleSet:
     """Rules by name, tried in order; the first that gives a new node wins.
 
+    With *any_order* the set promises that order does not matter, and tests are shared better.
+
     >>> from pellucid.ir.pattern import K, X
     >>> @rule(X * K)
     ... def drop_one(x: UOp, k: UOp) -> UOp | None:
@@ -390,8 +439,9 @@ class RuleSet:
         return None
     """
 
-    def __init__(self, name: str, members: Iterable[Member]) -> None:
+    def __init__(self, name: str, members: Iterable[Member], *, any_order: bool = False) -> None:
         self.name = name
+        self.any_order = any_order
         self.rules: tuple[Rule, ...] = tuple(_flattened(members))
         self.needs_context = any(r.needs_context for r in self.rules)
         self.matchers: dict[Op, Matcher | None] = {}
@@ -451,7 +501,7 @@ class RuleSet:
         if not entries:
             self._sources[op] = ""
             return None
-        source = writer.write(entries)
+        source = writer.write(entries, self.any_order)
         self._sources[op] = source
         scope: dict[str, Any] = {**writer.names, "fired": _fired, "same_float": _same_float}
         exec(compile(source, f"<{self.name}: {op.name}>", "exec"), scope)
@@ -469,7 +519,7 @@ def _for_root(pattern: Pattern, op: Op) -> Pattern:
 
 def _copy(pattern: Pattern) -> Pattern:
     made = pattern.with_sources(())
-    made.src = None
+    made.src = None  # not the same as no sources
     return made
 
 

@@ -25,7 +25,7 @@ matching to good decision trees", ML Workshop 2008, in the plain form that keeps
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, TypeAlias
 
@@ -212,11 +212,12 @@ def P(
     name: str | None = None,
     dtype: DTypeTest = None,
     arg: Any = None,
+    kinds: Iterable[Kind] | None = None,
 ) -> Pattern:
     """A node of *op* (or of one of several); without sources, whatever its sources are.
 
     `...` as last source allows any number of further ones. *dtype* and *arg* are values to be equal to,
-    or functions to ask.
+    or functions to ask; *kinds* are the kinds of dtype that are allowed.
 
     >>> P(Ops.CAST, P(Ops.CAST, X), name="outer")
     outer:CAST(CAST(x))
@@ -225,7 +226,8 @@ def P(
     more = bool(sources) and sources[-1] is ...
     given = tuple(as_pattern(s) for s in sources if not isinstance(s, EllipsisType))
     src = given if sources else None
-    return Pattern(ops, src, more=more, name=name, dtype=dtype, arg=arg)
+    wanted = None if kinds is None else frozenset(kinds)
+    return Pattern(ops, src, more=more, name=name, kinds=wanted, dtype=dtype, arg=arg)
 
 
 X = Pattern(name="x")
@@ -331,7 +333,7 @@ class MatcherWriter:
 
     def steps(self, pattern: Pattern) -> tuple[list[Step], dict[str, str]]:
         """Tests and assignments for one pattern in one order; and where each capture is found."""
-        steps: list[Step] = []
+        steps: list[Step] = self._kind_steps(pattern, "n")
         captures: dict[str, str] = {}
         late: list[Step] = []
         level = [(pattern, "n")]
@@ -340,6 +342,7 @@ class MatcherWriter:
             for part, place in level:
                 if place != "n":
                     steps += self._op_steps(part, place)
+                    late += self._kind_steps(part, place)
                 late += self._late_steps(part, place)
                 if part.name is not None:
                     first = captures.setdefault(part.name, place)
@@ -390,15 +393,21 @@ class MatcherWriter:
             )
         return steps
 
+    def _kind_steps(self, part: Pattern, place: str) -> list[Step]:
+        if part.kinds is None:
+            return []
+        kinds = sorted(part.kinds, key=lambda k: k.value)
+        names = [self._kind_name(kind) for kind in kinds]
+        what = "kind" if place == "n" else f"{place}.dtype.kind"
+        return [("if", " or ".join(f"{what} is {name}" for name in names))]
+
+    def _kind_name(self, kind: Kind) -> str:
+        name = f"kind_{kind.value}"
+        self.names[name] = kind
+        return name
+
     def _late_steps(self, part: Pattern, place: str) -> list[Step]:
         steps: list[Step] = []
-        if part.kinds is not None:
-            kinds = sorted(part.kinds, key=lambda k: k.value)
-            if len(kinds) == 1:
-                steps.append(("if", f"{place}.dtype.kind is {self.constant(kinds[0], 'kind')}"))
-            else:
-                name = self.constant(_kind_tuple(tuple(kinds)), "kinds")
-                steps.append(("if", f"{place}.dtype.kind in {name}"))
         if part.dtype is not None:
             steps.append(("if", self._part_test(part.dtype, f"{place}.dtype", "dtype")))
         if part.arg is not None:
@@ -413,45 +422,39 @@ class MatcherWriter:
             return f"{place} in {name}"
         return f"{name}({place})" if callable(wanted) else f"{place} == {name}"
 
-    def write(self, entries: Sequence[tuple[list[Step], str]]) -> str:
-        """The source of the function: *entries* are (steps, statements at the end)."""
-        lines = ["def match(n, ctx):"]
-        lines += _indent(_shared([(steps, call) for steps, call in entries]), 1)
-        lines.append("    return None")
-        return "\n".join(lines) + "\n"
+    def write(self, entries: Sequence[tuple[list[Step], str]], any_order: bool) -> str:
+        """The source of the function: *entries* are (steps, statements at the end).
 
-
-_KIND_TUPLES: dict[tuple[Kind, ...], tuple[Kind, ...]] = {}
-
-
-def _kind_tuple(kinds: tuple[Kind, ...]) -> tuple[Kind, ...]:
-    return _KIND_TUPLES.setdefault(kinds, kinds)
+        With *any_order*, entries may be moved to where they share tests with others.
+        """
+        lines = _shared(list(entries), any_order)
+        if any("kind is" in line and ".kind" not in line for line in lines):
+            lines.insert(0, "kind = n.dtype.kind")
+        return "\n".join(["def match(n, ctx):", *_indent([*lines, "return None"], 1)]) + "\n"
 
 
 def _has_sources(op: Op, count: int) -> bool:
     return len(op.sources) == count and not any(s[-1] in "?*" for s in op.sources)
 
 
-def _shared(entries: list[tuple[list[Step], str]]) -> list[str]:
+def _shared(entries: list[tuple[list[Step], str]], any_order: bool) -> list[str]:
     """Lines that try the entries in order; equal first steps of neighbours are written once."""
     lines: list[str] = []
-    at = 0
-    while at < len(entries):
-        steps, call = entries[at]
+    while entries:
+        steps, call = entries[0]
         if not steps:
             lines += call.splitlines()
-            at += 1
+            entries = entries[1:]
             continue
-        end = at
-        while end < len(entries) and entries[end][0] and entries[end][0][0] == steps[0]:
-            end += 1
-        inner = _shared([(rest[1:], c) for rest, c in entries[at:end]])
+        same = [bool(e[0]) and e[0][0] == steps[0] for e in entries]
+        if not any_order:
+            end = same.index(False) if False in same else len(same)
+            same = [at < end for at in range(len(same))]
+        inside = [(e[0][1:], e[1]) for e, here in zip(entries, same, strict=True) if here]
+        entries = [e for e, here in zip(entries, same, strict=True) if not here]
+        inner = _shared(inside, any_order)
         kind, text = steps[0]
-        if kind == "let":
-            lines += [text, *inner]
-        else:
-            lines += [f"if {text}:", *_indent(inner, 1)]
-        at = end
+        lines += [text, *inner] if kind == "let" else [f"if {text}:", *_indent(inner, 1)]
     return lines
 
 

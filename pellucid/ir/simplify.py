@@ -8,11 +8,25 @@ Safe in every form below TENSOR: no value changes, of floats not one bit.
 from __future__ import annotations
 
 from pellucid.ir.law import RuleSet
-from pellucid.ir.laws import arithmetic, folding, select
+from pellucid.ir.laws import (
+    arithmetic,
+    bitwise,
+    cast,
+    compare,
+    divmod,
+    extremes,
+    folding,
+    select,
+)
 from pellucid.ir.rewrite import rewrite
 from pellucid.ir.uop import UOp
 
-SIMPLIFY = RuleSet("simplify", [*folding.RULES, *arithmetic.LAWS, *select.LAWS])
+FAMILIES = (folding, arithmetic, bitwise, compare, select, extremes, divmod, cast)
+SIMPLIFY = RuleSet(
+    "simplify",
+    [member for family in FAMILIES for member in (*getattr(family, "LAWS", ()), *family.RULES)],
+    any_order=True,
+)
 
 
 def simplify(root: UOp) -> UOp:

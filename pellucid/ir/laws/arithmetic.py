@@ -10,7 +10,23 @@ negative number.
 
 from __future__ import annotations
 
-from pellucid.ir.law import Equation, Float, Index, Known, Wrap, law
+from pellucid.core.dtype import Kind
+from pellucid.ir.law import Equation, Float, Index, Known, Wrap, law, rule
+from pellucid.ir.laws.terms import (
+    MANY_TERMS,
+    Terms,
+    count_terms,
+    is_before,
+    ordered_bases,
+    sum_of,
+    terms_of,
+)
+from pellucid.ir.op import Op, Ops
+from pellucid.ir.pattern import K, P, X, Y
+from pellucid.ir.uop import UOp
+
+INTEGERS = (Kind.INDEX, Kind.INT, Kind.UINT)
+COMMUTATIVE = tuple(op for op in Ops.all() if op.is_elementwise and op.commutative)
 
 
 @law
@@ -62,18 +78,6 @@ def mul_literals(x: Index | Wrap, a: Known, b: Known) -> Equation:
 
 
 @law
-def add_literal_last(x: Index | Wrap, y: Index | Wrap, a: Known) -> Equation:
-    """A literal leaves the inside of a sum."""
-    return (x + a) + y, (x + y) + a
-
-
-@law
-def mul_literal_last(x: Index | Wrap, y: Index | Wrap, a: Known) -> Equation:
-    """A literal leaves the inside of a product."""
-    return (x * a) * y, (x * y) * a
-
-
-@law
 def distribute_literal(x: Index, y: Index, a: Known) -> Equation:
     """A literal factor goes to every term of a sum."""
     return (x + y) * a, x * a + y * a
@@ -97,6 +101,106 @@ def collect_two(x: Index | Wrap, a: Known, b: Known) -> Equation:
     return x * a + x * b, x * (a + b)
 
 
+@law
+def distribute_known_sum(x: Wrap, a: Known, b: Known) -> Equation:
+    """A literal factor goes to a literal term."""
+    return (x + a) * b, x * b + a * b
+
+
+@rule(P(COMMUTATIVE, X, Y))
+def order_sources(node: UOp, x: UOp, y: UOp) -> UOp | None:
+    """Sources of a commutative op stand in one order: literals last, loops first."""
+    if is_before(x, y) or (node.op is Ops.ADD and node.dtype.kind is Kind.INDEX):
+        return None  # index sums: sort_terms
+    return UOp(node.op, node.dtype, (y, x), node.arg)
+
+
+@rule(P(Ops.ADD, P(Ops.ADD, X, K), Y, kinds=INTEGERS))
+def add_literal_last(node: UOp, x: UOp, k: UOp, y: UOp) -> UOp | None:
+    """A literal leaves the inside of a sum."""
+    return None if y.op is Ops.CONST or x.op is Ops.CONST else _regrouped(node, x, y, k)
+
+
+@rule(P(Ops.MUL, P(Ops.MUL, X, K), Y, kinds=INTEGERS))
+def mul_literal_last(node: UOp, x: UOp, k: UOp, y: UOp) -> UOp | None:
+    """A literal leaves the inside of a product."""
+    return None if y.op is Ops.CONST or x.op is Ops.CONST else _regrouped(node, x, y, k)
+
+
+def _regrouped(node: UOp, x: UOp, y: UOp, last: UOp) -> UOp:
+    op: Op = node.op
+    return UOp(op, node.dtype, (UOp(op, node.dtype, (x, y)), last))
+
+
+@rule(P(Ops.ADD, X, Y, kinds=(Kind.INDEX,)))
+def sort_terms(node: UOp, x: UOp, y: UOp) -> UOp | None:
+    """A sum of index terms stands in normal order, equal terms collected, quotients rejoined."""
+    if x.op is not Ops.ADD and y.op is Ops.CONST:
+        return None
+    if count_terms(node, MANY_TERMS) >= MANY_TERMS:
+        return None
+    terms = terms_of(node)
+    if any(base is not None and base.op is Ops.FLOORMOD for base in terms):
+        terms = _rejoined(terms)
+    new = sum_of(terms, node)
+    return None if new is node else new
+
+
+def _rejoined(terms: Terms) -> Terms:
+    """x % a + (x // a) * a = x, and x % a + ((x // a) % b) * a = x % (a * b)."""
+    for base in ordered_bases(terms):
+        if base.op is not Ops.FLOORMOD or base not in terms:
+            continue
+        coefficient = terms[base]
+        x, a = base.src
+        if not a.is_const or a.arg <= 0:
+            continue
+        quotient = UOp(Ops.FLOORDIV, base.dtype, (x, a))
+        joined = _partner(terms, base, quotient, coefficient * a.arg)
+        if joined is not None:
+            partner, whole = joined
+            rest = {b: c for b, c in terms.items() if b is not base and b is not partner}
+            for b, c in terms_of(whole).items():
+                rest[b] = rest.get(b, 0) + c * coefficient
+            return _rejoined({b: c for b, c in rest.items() if c})
+    return terms
+
+
+def _partner(
+    terms: Terms, remainder: UOp, quotient: UOp, coefficient: int
+) -> tuple[UOp, UOp] | None:
+    """The term that completes *remainder*, and what both are together."""
+    x, a = remainder.src
+    for base, c in terms.items():
+        if base is None or c != coefficient:
+            continue
+        if base is quotient or _is_quotient(base, quotient):
+            return base, x
+        if base.op is Ops.FLOORMOD and base.src[1].is_const and base.src[1].arg > 0:
+            if base.src[0] is quotient or _is_quotient(base.src[0], quotient):
+                size = x.const_like(a.arg * base.src[1].arg)
+                return base, UOp(Ops.FLOORMOD, x.dtype, (x, size))
+    return None
+
+
+def _is_quotient(base: UOp, quotient: UOp) -> bool:
+    """True when *base* is (x // b) // c or x // (b * c) written as one: the same as *quotient*."""
+    x, a = quotient.src
+    if x.op is Ops.FLOORDIV and base.op is Ops.FLOORDIV and x.src[1].is_const:
+        inner, b = x.src
+        return base.src[0] is inner and base.src[1].is_const and base.src[1].arg == a.arg * b.arg
+    return False
+
+
+@rule(P(Ops.MUL, P(Ops.ADD), K, kinds=(Kind.INDEX,)))
+def distribute_over_sum(node: UOp, k: UOp) -> UOp | None:
+    """A literal factor goes to every term of an index sum."""
+    total = node.src[0] if node.src[1] is k else node.src[1]
+    if count_terms(total, MANY_TERMS) >= MANY_TERMS:
+        return None
+    return sum_of({b: c * k.arg for b, c in terms_of(total).items()}, node)
+
+
 LAWS = (
     add_zero,
     add_minus_zero,
@@ -106,10 +210,9 @@ LAWS = (
     mul_zero,
     add_literals,
     mul_literals,
-    distribute_literal,
+    distribute_known_sum,
     collect_same,
     collect_one,
     collect_two,
-    add_literal_last,
-    mul_literal_last,
 )
+RULES = (distribute_over_sum, sort_terms, add_literal_last, mul_literal_last, order_sources)

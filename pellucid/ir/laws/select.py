@@ -6,7 +6,7 @@ WHERE(c ^ True, x, y)   ->  WHERE(c, y, x)
 
 from __future__ import annotations
 
-from pellucid.ir.law import Bool, Equation, Float, Index, Wrap, law
+from pellucid.ir.law import Bool, Equation, Rule, Value, law
 from pellucid.ir.pattern import Pattern
 
 
@@ -21,27 +21,25 @@ def false() -> Pattern:
 
 
 @law
-def same_branches(c: Bool, x: Index | Wrap | Float | Bool) -> Equation:
+def same_branches(c: Bool, x: Value) -> Equation:
     """Nothing to choose."""
     return c.where(x, x), x
 
 
 @law
-def choose_true(x: Index | Wrap | Float | Bool, y: Index | Wrap | Float | Bool) -> Equation:
+def choose_true(x: Value, y: Value) -> Equation:
     """A true condition takes the first branch."""
     return true().where(x, y), x
 
 
 @law
-def choose_false(x: Index | Wrap | Float | Bool, y: Index | Wrap | Float | Bool) -> Equation:
+def choose_false(x: Value, y: Value) -> Equation:
     """A false condition takes the second branch."""
     return false().where(x, y), y
 
 
 @law
-def swap_branches(
-    c: Bool, x: Index | Wrap | Float | Bool, y: Index | Wrap | Float | Bool
-) -> Equation:
+def swap_branches(c: Bool, x: Value, y: Value) -> Equation:
     """The opposite condition takes the other branch."""
     return (c ^ True).where(x, y), c.where(y, x)
 
@@ -55,9 +53,9 @@ def select_truth(c: Bool) -> Equation:
 @law
 def same_condition_true(
     c: Bool,
-    x: Index | Wrap | Float | Bool,
-    y: Index | Wrap | Float | Bool,
-    z: Index | Wrap | Float | Bool,
+    x: Value,
+    y: Value,
+    z: Value,
 ) -> Equation:
     """Inside the first branch the condition is true."""
     return c.where(c.where(x, y), z), c.where(x, z)
@@ -66,9 +64,9 @@ def same_condition_true(
 @law
 def same_condition_false(
     c: Bool,
-    x: Index | Wrap | Float | Bool,
-    y: Index | Wrap | Float | Bool,
-    z: Index | Wrap | Float | Bool,
+    x: Value,
+    y: Value,
+    z: Value,
 ) -> Equation:
     """Inside the second branch the condition is false."""
     return c.where(x, c.where(y, z)), c.where(x, z)
@@ -83,3 +81,5 @@ LAWS = (
     same_condition_true,
     same_condition_false,
 )
+
+RULES: tuple[Rule, ...] = ()

@@ -64,6 +64,18 @@ def terms_of(node: UOp) -> Terms:
     return {base: c for base, c in terms.items() if c}
 
 
+def count_terms(node: UOp, limit: int) -> int:
+    """How many terms a sum has, counted up to about *limit*."""
+    count, stack = 0, [node]
+    while stack and count < limit:
+        part = stack.pop()
+        if part.op is Ops.ADD:
+            stack += part.src
+        else:
+            count += 1
+    return count
+
+
 def term_of(part: UOp) -> tuple[int, UOp | None]:
     """A product as (literal, rest)."""
     if part.op is Ops.CONST and not isinstance(part.arg, tuple):
