@@ -6,6 +6,9 @@ Threads are Python's: they are made once, sleep on a lock each, and hold no Pyth
 kernel runs (ctypes lets go of it), so the parts really run at the same time. Waking one costs about
 7 us, which is why the compiler threads only kernels with enough work.
 
+The caller also runs the parts whose thread has not woken up when its own part is done, so a kernel
+never waits for a core that is busy with something else.
+
 A pool serves one kernel at a time. A second caller (another thread of the user's) does not wait for
 it: the parts of a kernel do not depend on each other, so it runs its own, one after the other.
 
@@ -14,6 +17,7 @@ After a fork the child has no threads but its own: it starts a new pool when it 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -55,16 +59,17 @@ class PythonThreadPool:
     def _run_on_workers(self, part: Callable[[int], object], num_parts: int) -> None:
         workers = self._at_most(min(num_parts - 1, _MAX_WORKERS))
         stride = len(workers) + 1
+        jobs = [_Job(part, range(first, num_parts, stride)) for first in range(stride)]
         errors: list[BaseException] = []
-        for first, worker in enumerate(workers, 1):
-            worker.start(part, range(first, num_parts, stride))
         try:
-            for index in range(0, num_parts, stride):
-                part(index)
+            for worker, job in zip(workers, jobs[1:], strict=True):
+                worker.start(job)
+            for job in jobs:  # our own, then those whose worker has not woken up yet
+                job.run_if_unclaimed()
         except BaseException as error:  # noqa: BLE001 - raised again below, when all are done
             errors.append(error)
-        for worker in workers:
-            errors += worker.wait()
+        for job in jobs:
+            errors += job.wait()
         if errors:
             raise errors[0]
 
@@ -77,44 +82,72 @@ class PythonThreadPool:
         return self._workers[:num_workers]
 
 
+class _Job:
+    """Some parts of a kernel; whoever claims it first runs it."""
+
+    def __init__(self, part: Callable[[int], object], indices: range) -> None:
+        self._part = part
+        self._indices = indices
+        self._token = [True]
+        self._done = threading.Lock()
+        self._done.acquire()
+        self._is_done = False
+        self._error: BaseException | None = None
+
+    def _claim(self) -> bool:
+        try:
+            return self._token.pop()  # one operation: two threads cannot both get it
+        except IndexError:
+            return False
+
+    def run_if_unclaimed(self) -> None:
+        """Run the parts, unless somebody else does. An error is kept for `wait`."""
+        if not self._claim():
+            return
+        try:
+            for index in self._indices:
+                self._part(index)
+        except BaseException as error:  # noqa: BLE001 - handed to the caller of `wait`
+            self._error = error
+        self._is_done = True
+        self._done.release()
+
+    def wait(self) -> list[BaseException]:
+        """Wait until the parts are done, also through Ctrl-C: they still use the buffers.
+
+        What nobody has begun is given up: that only happens after an error. Returns errors.
+        """
+        errors: list[BaseException] = []
+        self._is_done = self._claim() or self._is_done
+        while not self._is_done:
+            try:
+                self._done.acquire()
+            except KeyboardInterrupt as interrupt:
+                errors.append(interrupt)
+        return errors if self._error is None else [*errors, self._error]
+
+
 class _Worker:
-    """One thread; it wakes when its lock is released, works, and releases the caller's."""
+    """One thread, which sleeps on a lock; releasing the lock wakes it."""
 
     def __init__(self) -> None:
         self._wake = threading.Lock()
-        self._done = threading.Lock()
         self._wake.acquire()
-        self._done.acquire()
-        self._part: Callable[[int], object] = int
-        self._indices = range(0)
-        self._error: BaseException | None = None
+        self._job: _Job | None = None
         threading.Thread(target=self._work, name="pellucid-worker", daemon=True).start()
 
-    def start(self, part: Callable[[int], object], indices: range) -> None:
-        self._part, self._indices, self._error = part, indices, None
-        self._wake.release()
-
-    def wait(self) -> list[BaseException]:
-        """Wait until the parts are done, also through Ctrl-C: they still use the buffers."""
-        errors: list[BaseException] = []
-        while True:
-            try:
-                self._done.acquire()
-                break
-            except KeyboardInterrupt as interrupt:
-                errors.append(interrupt)
-        self._part = int
-        return errors + ([self._error] if self._error is not None else [])
+    def start(self, job: _Job) -> None:
+        self._job = job
+        with contextlib.suppress(RuntimeError):  # it is about to wake up anyway
+            self._wake.release()
 
     def _work(self) -> None:
         while True:
             self._wake.acquire()
-            try:
-                for index in self._indices:
-                    self._part(index)
-            except BaseException as error:  # noqa: BLE001 - handed to the caller
-                self._error = error
-            self._done.release()
+            job, self._job = self._job, None
+            if job is not None:
+                job.run_if_unclaimed()
+            del job  # hold nothing of the kernel while asleep
 
 
 _pool = PythonThreadPool()

@@ -14,6 +14,7 @@ compiled. It has one lock around every call, so compiling in threads gains nothi
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import re
@@ -59,14 +60,17 @@ def compile_llvm(
     """
     llvm = import_llvm()
     machine = _target_machine(target or host_target(), codegen_level)
-    try:
-        module = llvm.parse_assembly(source, llvm.create_context())
-        module.verify()
-    except RuntimeError as error:
-        raise _refusal(source, name, str(error)) from None
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    return bytes(machine.emit_object(module))
+    # Closed by hand, the module first: a garbage collector may take them in the wrong order, and
+    # LLVM crashes when a context goes before its module.
+    with contextlib.closing(llvm.create_context()) as context:
+        try:
+            with contextlib.closing(llvm.parse_assembly(source, context)) as module:
+                module.verify()
+                module.triple = machine.triple
+                module.data_layout = str(machine.target_data)
+                return bytes(machine.emit_object(module))
+        except RuntimeError as error:
+            raise _refusal(source, name, str(error)) from None
 
 
 @cache
@@ -125,13 +129,13 @@ class LinkedObject:
 
     def __init__(self, binary: bytes) -> None:
         llvm = import_llvm()
+        self._found: dict[str, Any] = {}
         try:
             self._linker = llvm.create_lljit_compiler()
             builder = llvm.JITLibraryBuilder().add_object_img(binary).add_current_process()
             self._library = builder.link(self._linker, "pellucid")
         except RuntimeError as error:
             raise _link_refusal(error) from None
-        self._found: dict[str, Any] = {}
 
     def address(self, name: str) -> int:
         """Return the address of the function *name*."""
@@ -141,6 +145,11 @@ class LinkedObject:
             except RuntimeError as error:
                 raise _link_refusal(error) from None
         return int(self._found[name][name])
+
+    def __del__(self) -> None:
+        for tracker in [*self._found.values(), getattr(self, "_library", None)]:
+            if tracker is not None:
+                tracker.close()  # before the linker, which LLVM destroys with all that it links
 
 
 def _link_refusal(error: RuntimeError) -> ExecutionError:

@@ -17,10 +17,8 @@ from pellucid.runtime.buffer import import_array
 def test_memory_is_taken_at_the_first_use() -> None:
     memory = HostAllocator()
     buffer = Buffer("CPU", 100, dtypes.float32, allocator=memory)
-    assert not buffer.is_allocated
-    assert memory.statistics().in_use_bytes == 0
+    assert (buffer.is_allocated, memory.statistics().in_use_bytes) == (False, 0)
     assert buffer.address % 64 == 0
-    assert buffer.is_allocated
     assert memory.statistics().in_use_bytes == 448
 
 
