@@ -1,11 +1,306 @@
-"""Placeholder."""
+"""Actions: the steps that change the loop structure of a kernel, each with the check that it is legal.
+
+LOOP form -> LOOP form. An action never changes a value, but for the order in which a reduction adds.
+
+    split(axis, f)     i over n  ->  o over n // f, i over f; what n % f leaves is a second, specialised body
+    lanes(axis)        the axis becomes the lanes of vectors
+    upcast(axis)       an output axis becomes copies of the body
+    unroll(axis)       a reduced axis becomes copies, each with an accumulator of its own
+    thread(axis)       an output axis is shared out among threads
+    swap(axis, other)  two axes of one nest change places
+    cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so every
+                       accumulator sums few terms and the rounding error stays small
+
+lanes, upcast and unroll take an amount too: they split first, and take the inner part. Splitting 10 by 4, before and after:
+
+    END(STORE(y[i], x[i]), i over 10)
+    GROUP(END(STORE(y[o * 4 + j], x[o * 4 + j]), o over 2, j over 4), END(STORE(y[r + 8], x[r + 8]), r over 2))
+
+An action that is refused raises ActionError with the axis and the reason. Axes are named by their place in
+`describe_axes`, which the actions before may have changed.
+
+Source of cascade: blocked summation, N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from pellucid.core.dtype import dtypes
+from pellucid.core.errors import ActionError
 from pellucid.core.target import Target
+from pellucid.ir.arg import Action, AxisKind, RangeArg
+from pellucid.ir.op import Ops
+from pellucid.ir.transform import Fresh, fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
+from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions, size_of
+
+MAX_COPIES = 64
+"""The most copies that upcasting or unrolling one axis may make."""
 
 
-def apply_actions(sink: UOp, target: Target) -> UOp:
-    """Return *sink*."""
-    return sink
+def apply_action(sink: UOp, action: Action, target: Target) -> UOp:
+    """Apply one action to a kernel.
+
+    Errors: ActionError when it does not exist or is not legal here.
+    """
+    step = _STEPS.get(action.kind)
+    if step is None:
+        known = ", ".join(sorted(_STEPS))
+        raise ActionError(action.kind, f"axis {action.axis}", f"actions are {known}")
+    axes = axes_of(sink)
+    if not 0 <= action.axis < len(axes):
+        reason = f"the kernel has {len(axes)} axes"
+        raise ActionError(action.kind, f"axis {action.axis}", reason)
+    return step(sink, action, axes[action.axis], target)
+
+
+Step = Callable[[UOp, Action, UOp, Target], UOp]
+
+
+def _refuse(action: Action, reason: str) -> ActionError:
+    return ActionError(action.kind, f"axis {action.axis}", reason)
+
+
+def _known_size(action: Action, axis: UOp) -> int:
+    size = size_of(axis)
+    if size is None:
+        raise _refuse(action, "its size is a variable")
+    return size
+
+
+def _require_loop(action: Action, axis: UOp) -> None:
+    if axis.arg.kind not in (AxisKind.LOOP, AxisKind.REDUCE):
+        raise _refuse(action, f"it is {_KIND_NAMES[axis.arg.kind]} already")
+
+
+_KIND_NAMES = {
+    AxisKind.THREAD: "shared out among threads",
+    AxisKind.LANES: "lanes",
+    AxisKind.UPCAST: "upcast",
+    AxisKind.UNROLL: "unrolled",
+    AxisKind.GLOBAL: "a launch dimension",
+    AxisKind.LOCAL: "an index inside a work-group",
+}
+
+
+def _require_free_order(sink: UOp, action: Action) -> None:
+    if sink.arg.ordered:
+        raise _refuse(action, "the iterations of this kernel must run in order")
+
+
+# ---- split ----------------------------------------------------------------------------------------
+
+
+def _split(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """o over n // f, i over f, and a second body for the rest."""
+    _require_free_order(sink, action)
+    _require_loop(action, axis)
+    size, amount = _known_size(action, axis), action.amount
+    if amount < 2:
+        raise _refuse(action, "the amount is less than 2")
+    if amount >= size:
+        raise _refuse(action, f"the amount {amount} is not below its size {size}")
+    parts = _Parts(sink, axis, size, amount)
+    end = end_of(sink, axis)
+    if end is not None:
+        return sink.substitute({end: parts.split_end(end)})
+    return sink.substitute({r: parts.split_reduce(r) for r in reduces_over(sink, axis)})
+
+
+class _Parts:
+    """The RANGEs that one RANGE is split into, and what it is in the main body and in the rest."""
+
+    def __init__(self, sink: UOp, axis: UOp, size: int, amount: int) -> None:
+        number = next_range_id(sink)
+        kind = axis.arg.kind
+        self.axis = axis
+        self.outer = UOp.range(size // amount, number, kind)
+        self.inner = UOp.range(amount, number + 1, kind)
+        self.is_single = size // amount == 1
+        rest = size % amount
+        self.rest = UOp.range(rest, number + 2, kind) if rest > 1 else None
+        self.has_rest = rest > 0
+        start = UOp.const(dtypes.index, size - rest)
+        self.in_main = self.inner if self.is_single else self.outer * amount + self.inner
+        self.in_rest = start if self.rest is None else self.rest + start
+        self.main_ranges = (self.inner,) if self.is_single else (self.outer, self.inner)
+        self.rest_ranges = () if self.rest is None else (self.rest,)
+        self.fresh: Fresh = fresh_ranges(UOp.sink(sink, self.outer, self.inner, *self.rest_ranges))
+
+    def main(self, body: UOp) -> UOp:
+        """*body* over the multiples."""
+        return substitute_free(body, {self.axis: self.in_main})
+
+    def remainder(self, body: UOp, others: tuple[UOp, ...]) -> tuple[UOp, tuple[UOp, ...]]:
+        """*body* over what is left, with copies of the *other* ranges; the copies."""
+        copies = {r: self.fresh(r) for r in others}
+        rest = substitute_free(body, {self.axis: self.in_rest, **copies}, self.fresh)
+        return rest, tuple(copies.values())
+
+    def split_end(self, end: UOp) -> UOp:
+        """END(body, before, axis, behind) -> END(GROUP(main, rest), before)."""
+        body, ranges = end.src[0], end.src[1:]
+        place = ranges.index(self.axis)
+        before, behind = ranges[:place], ranges[place + 1 :]
+        main = self.main(body)
+        if not self.has_rest:
+            return main.end(*before, *self.main_ranges, *behind)
+        rest, copies = self.remainder(body, behind)
+        parts = (main.end(*self.main_ranges, *behind), rest.end(*self.rest_ranges, *copies))
+        return UOp.make(Ops.GROUP, *parts).end(*before)
+
+    def split_reduce(self, node: UOp) -> UOp:
+        """REDUCE(x, axis) -> op(REDUCE(main), REDUCE(rest))."""
+        body, ranges = node.src[0], node.src[1:]
+        place = ranges.index(self.axis)
+        before, behind = ranges[:place], ranges[place + 1 :]
+        main = node.with_sources((self.main(body), *before, *self.main_ranges, *behind))
+        if not self.has_rest:
+            return main
+        rest, copies = self.remainder(body, before + behind)
+        closed = (*copies[:place], *self.rest_ranges, *copies[place:])
+        return main.alu(node.arg.op, node.with_sources((rest, *closed)) if closed else rest)
+
+
+# ---- kinds ----------------------------------------------------------------------------------------
+
+
+def _with_kind(sink: UOp, axis: UOp, kind: AxisKind) -> UOp:
+    return sink.substitute({axis: axis.replace(arg=RangeArg(axis.arg.id, kind))})
+
+
+def _inner_part(sink: UOp, action: Action, axis: UOp, target: Target) -> tuple[UOp, UOp]:
+    """Split when the action has an amount; the kernel, and the RANGE that is meant."""
+    size = _known_size(action, axis)
+    if action.amount in (0, size):
+        return sink, axis
+    number = next_range_id(sink)
+    sink = _split(sink, action, axis, target)
+    return sink, next(a for a in axes_of(sink) if a.arg.id == number + 1)
+
+
+def _lanes(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """The axis becomes lanes."""
+    _require_free_order(sink, action)
+    _require_loop(action, axis)
+    size = action.amount or _known_size(action, axis)
+    if not target.has_lanes:
+        raise _refuse(action, "the target has no vectors")
+    if size < 2 or size & (size - 1):
+        raise _refuse(action, f"{size} lanes are not a power of two")
+    if size > target.vector_bytes:
+        raise _refuse(action, f"{size} lanes are more than the {target.vector_bytes} of a vector")
+    sink, inner = _inner_part(sink, action, axis, target)
+    for node in sink.toposort():
+        if inner in node.ranges:
+            for other in node.ranges:
+                if other.arg.kind is AxisKind.LANES:
+                    raise _refuse(action, "values that depend on it have lanes already")
+    return _with_kind(sink, inner, AxisKind.LANES)
+
+
+def _upcast(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """An output axis becomes copies."""
+    _require_free_order(sink, action)
+    _require_loop(action, axis)
+    if end_of(sink, axis) is None:
+        raise _refuse(action, "it is reduced; unroll it")
+    return _copies(sink, action, axis, target, AxisKind.UPCAST)
+
+
+def _unroll(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """A reduced axis becomes copies."""
+    _require_loop(action, axis)
+    if end_of(sink, axis) is not None:
+        raise _refuse(action, "it is an output axis; upcast it")
+    _require_free_order(sink, action)
+    return _copies(sink, action, axis, target, AxisKind.UNROLL)
+
+
+def _copies(sink: UOp, action: Action, axis: UOp, target: Target, kind: AxisKind) -> UOp:
+    size = action.amount or _known_size(action, axis)
+    if size > MAX_COPIES:
+        raise _refuse(action, f"{size} copies are more than {MAX_COPIES}")
+    sink, inner = _inner_part(sink, action, axis, target)
+    return _with_kind(sink, inner, kind)
+
+
+def _thread(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """An output axis is shared out among threads."""
+    _require_free_order(sink, action)
+    _require_loop(action, axis)
+    if not target.has_threads:
+        raise _refuse(action, "the target has no threads")
+    end = end_of(sink, axis)
+    if end is None:
+        raise _refuse(action, "it is reduced")
+    if not any(end is part for effect in sink.src for part in _top_level(effect)):
+        raise _refuse(action, "it stands inside of another axis")
+    if end.src[1] is not axis:
+        raise _refuse(action, "it is not the outermost of its nest; swap it there")
+    if len(sink.src) > 1:
+        raise _refuse(action, "the kernel has several effects that stand in order")
+    return _with_kind(sink, axis, AxisKind.THREAD)
+
+
+def _top_level(effect: UOp) -> tuple[UOp, ...]:
+    if effect.op is Ops.GROUP:
+        return tuple(p for part in effect.src for p in _top_level(part))
+    return (effect,)
+
+
+# ---- order ----------------------------------------------------------------------------------------
+
+
+def _swap(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """Two axes of one nest change places; the amount of the action is the other axis."""
+    _require_free_order(sink, action)
+    axes = axes_of(sink)
+    if not 0 <= action.amount < len(axes):
+        raise _refuse(action, f"the kernel has no axis {action.amount}")
+    other = axes[action.amount]
+    nests = [n for n in (end_of(sink, axis), *reduces_over(sink, axis)) if n is not None]
+    if not all(other in nest.src[1:] for nest in nests):
+        raise _refuse(action, f"axis {action.amount} belongs to another nest")
+    exchange = {axis: other, other: axis}
+    changed = {
+        nest: nest.with_sources((nest.src[0], *(exchange.get(r, r) for r in nest.src[1:])))
+        for nest in nests
+    }
+    return sink.substitute(changed)
+
+
+def _cascade(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """REDUCE(x, axis) -> REDUCE(REDUCE(x, inner), outer)."""
+    if end_of(sink, axis) is not None:
+        raise _refuse(action, "it is an output axis")
+    number = next_range_id(sink)
+    sink = _split(sink, action, axis, target)
+    outer = next((a for a in axes_of(sink) if a.arg.id == number), None)
+    if outer is None:
+        return sink  # one block and a rest: split is all there is to do
+    return sink.substitute({node: _nested(node, outer) for node in reduces_over(sink, outer)})
+
+
+def _nested(node: UOp, outer: UOp) -> UOp:
+    copies = (AxisKind.LANES, AxisKind.UNROLL)
+    outside = [r for r in node.src[1:] if r is outer or r.arg.kind in copies]
+    inside = [r for r in node.src[1:] if r not in outside]
+    return node.with_sources((node.with_sources((node.src[0], *inside)), *outside))
+
+
+_STEPS: dict[str, Step] = {
+    "split": _split,
+    "lanes": _lanes,
+    "upcast": _upcast,
+    "unroll": _unroll,
+    "thread": _thread,
+    "swap": _swap,
+    "cascade": _cascade,
+}
+
+
+def has_reduction(sink: UOp) -> bool:
+    """True when a kernel reduces."""
+    return next(reductions(sink), None) is not None

@@ -1,0 +1,140 @@
+"""The axes of a kernel: which RANGEs it has, who closes each, and how fast an index moves along one.
+
+    SINK(END(STORE(y[i], REDUCE(x[i * 8 + k], k)), i))
+
+    describe_axes  ->   0  loop    i  over 4
+                        1  reduce  k  over 8
+    stride_of(i * 8 + k, i) == 8
+
+Actions name an axis by its place in this list. Output axes of a nest come first, outermost first, then those that
+its reductions close, in order of appearance; nests follow each other as the SINK lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pellucid.ir.arg import AxisKind
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One row of the list: place, RANGE, size (None when symbolic), and whether reductions close it."""
+
+    position: int
+    range: UOp
+    size: int | None
+    is_reduced: bool
+
+    def __str__(self) -> str:
+        size = "a variable size" if self.size is None else str(self.size)
+        role = "reduced" if self.is_reduced else "output"
+        kind: AxisKind = self.range.arg.kind
+        return f"axis {self.position}: {role}, over {size}, {kind.value}"
+
+
+def axes_of(sink: UOp) -> list[UOp]:
+    """The RANGEs of a kernel in the order that actions count."""
+    found: dict[UOp, None] = {}
+    for effect in sink.src:
+        _list_axes(effect, found)
+    return list(found)
+
+
+def _list_axes(effect: UOp, found: dict[UOp, None]) -> None:
+    if effect.op is Ops.END:
+        found.update(dict.fromkeys(effect.src[1:]))
+        _list_axes(effect.src[0], found)
+    elif effect.op is Ops.GROUP:
+        for part in effect.src:
+            _list_axes(part, found)
+    else:
+        for node in effect.toposort():
+            if node.op is Ops.REDUCE:
+                found.update(dict.fromkeys(node.src[1:]))
+
+
+def describe_axes(sink: UOp) -> tuple[Axis, ...]:
+    """The axes of a kernel, each with its place, size and role; `print(*…, sep="\\n")` shows them.
+
+    >>> from pellucid.core.dtype import dtypes
+    >>> from pellucid.ir.arg import KernelInfo, ParamArg
+    >>> y, i = UOp(Ops.PARAM, dtypes.int32, (), ParamArg(0, 4)), UOp.range(4, 0)
+    >>> print(*describe_axes(UOp.sink(y.index(i).store(y.index(i)).end(i), arg=KernelInfo())))
+    axis 0: output, over 4, loop
+    """
+    reduced = {r for node in reductions(sink) for r in node.src[1:]}
+    return tuple(
+        Axis(position, axis, size_of(axis), axis in reduced)
+        for position, axis in enumerate(axes_of(sink))
+    )
+
+
+def reductions(sink: UOp) -> Iterator[UOp]:
+    """The REDUCEs of a kernel, innermost first."""
+    return (node for node in sink.toposort() if node.op is Ops.REDUCE)
+
+
+def size_of(axis: UOp) -> int | None:
+    """The size of a RANGE, where it is a number."""
+    size = axis.src[0]
+    return int(size.arg) if size.is_const else None
+
+
+def end_of(sink: UOp, axis: UOp) -> UOp | None:
+    """The END that closes *axis*."""
+    for node in _ends(sink):
+        if axis in node.src[1:]:
+            return node
+    return None
+
+
+def reduces_over(sink: UOp, axis: UOp) -> list[UOp]:
+    """The REDUCEs that close *axis*."""
+    return [node for node in reductions(sink) if axis in node.src[1:]]
+
+
+def _ends(effect: UOp) -> Iterator[UOp]:
+    """The ENDs that structure the effects of a kernel, outermost first."""
+    if effect.op in (Ops.SINK, Ops.GROUP):
+        for part in effect.src:
+            yield from _ends(part)
+    elif effect.op is Ops.END:
+        yield effect
+        yield from _ends(effect.src[0])
+
+
+def stores_of(effect: UOp) -> Iterator[UOp]:
+    """The STOREs below an effect, in order."""
+    if effect.op is Ops.STORE:
+        yield effect
+    elif effect.op in (Ops.SINK, Ops.GROUP):
+        for part in effect.src:
+            yield from stores_of(part)
+    elif effect.op is Ops.END:
+        yield from stores_of(effect.src[0])
+
+
+def stride_of(index: UOp, axis: UOp) -> int | None:
+    """By how much *index* grows when *axis* does by one; None when that is not always the same.
+
+    >>> i, j = UOp.range(4, 0), UOp.range(8, 1)
+    >>> stride_of((i + 1) * 8 + j, i), stride_of(j % 3, j), stride_of(j % 3, i)
+    (8, None, 0)
+    """
+    if index is axis:
+        return 1
+    if axis not in index.ranges:
+        return 0
+    if index.op is Ops.ADD:
+        left, right = (stride_of(s, axis) for s in index.src)
+        return None if left is None or right is None else left + right
+    if index.op is Ops.MUL:
+        for factor, other in (index.src, index.src[::-1]):
+            if factor.is_const:
+                stride = stride_of(other, axis)
+                return None if stride is None else stride * int(factor.arg)
+    return None
