@@ -34,6 +34,7 @@ _FLAGS: Final = (
     "-fPIC",
     "-ffp-contract=off",
     "-fno-math-errno",
+    "-fno-trapping-math",
     "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables",
     "-fno-strict-aliasing",
