@@ -1,11 +1,14 @@
 """Devices, memory, compilers and calls: where a compiled kernel meets the machine.
 
-buffer.py        memory with a type            allocator.py  blocks, reuse, limits
-device.py        `Device[name]`                registry.py   names of devices, who shares memory
-toolchain_llvm   LLVM IR -> object             toolchain_c   C -> object
-elf.py           object -> checked facts       loader.py     object -> code in memory
-symbols.py       functions of libm and libc    program.py    calling a kernel
-threads.py       a kernel on several cores     diskcache.py  objects between runs
+    buffer.py        memory with a type            allocator.py  blocks, reuse, limits
+    device.py        `Device[name]`                registry.py   names of devices, who shares memory
+    toolchain_llvm   LLVM IR -> object             toolchain_c   C -> object
+    elf.py           object -> checked facts       loader.py     object -> code in memory
+    symbols.py       functions of libm and libc    program.py    calling a kernel
+    threads.py       a kernel on several cores     diskcache.py  objects between runs
+    disassembly.py   object -> text for people
+
+Nothing here knows a graph: what comes in is text, bytes, sizes and addresses.
 """
 
 from pellucid.runtime.buffer import Buffer

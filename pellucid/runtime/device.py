@@ -20,7 +20,7 @@ from typing import Final
 from pellucid.core import observe
 from pellucid.core.errors import CompileError
 from pellucid.core.target import Target, host_target
-from pellucid.runtime import toolchain_c, toolchain_llvm
+from pellucid.runtime import toolchain_llvm
 from pellucid.runtime.allocator import Allocator
 from pellucid.runtime.diskcache import content_key, current_cache
 from pellucid.runtime.loader import load_object
@@ -53,6 +53,8 @@ class _CPUDevice:
         if self.renderer_name == "llvm":
             features = toolchain_llvm.feature_string(self.target)
             return f"llvm {toolchain_llvm.llvm_version()} {self.target.arch} {features}"
+        from pellucid.runtime import toolchain_c  # here, not above: few programs need it
+
         return f"c {toolchain_c.compiler_key(self.target)}"
 
     def compile(self, source: str, name: str) -> bytes:
@@ -78,6 +80,8 @@ class _CPUDevice:
             raise CompileError("there is no source", stage="compile", kernel=name)
         if self.renderer_name == "llvm":
             return toolchain_llvm.compile_llvm(source, name, self.target)
+        from pellucid.runtime import toolchain_c
+
         return toolchain_c.compile_c(source, name, self.target)
 
     def load(self, binary: bytes, name: str) -> Program:
@@ -88,7 +92,9 @@ class _CPUDevice:
 
     def disassemble(self, binary: bytes) -> str:
         """Return the instructions of a compiled object as text, where objdump is installed."""
-        return toolchain_llvm.disassemble(binary)
+        from pellucid.runtime.disassembly import disassemble
+
+        return disassemble(binary)
 
     def synchronize(self) -> None:
         """Wait until all work is done; on the CPU it always is."""

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import struct
 import sys
-import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,7 @@ _HEADER = struct.Struct("<8sIIQ32s")
 _SUFFIX: Final = ".bin"
 _DEFAULT_LIMIT_BYTES: Final = 1 << 30
 _LOOK_EVERY_WRITES: Final = 64
+_numbers = itertools.count()
 
 
 @dataclass
@@ -51,6 +52,7 @@ class CacheStatistics:
 class DiskCache:
     """Files by key in one folder; an empty folder name means no cache at all.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     kept = DiskCache(folder)
     ...     print(kept.put("00ff", b"payload"), kept.get("00ff"), kept.get("00fe"))
@@ -198,9 +200,9 @@ def _unpack(key: str, content: bytes) -> bytes | None:
 
 def _write_atomically(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
+    temporary = path.with_name(f".new-{os.getpid()}-{next(_numbers)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "wb") as file:
             file.write(content)
         if path.is_dir():  # somebody made a folder of our name: out of the way, if it is empty
             path.rmdir()

@@ -16,8 +16,7 @@ Source: System V Application Binary Interface, chapters 4 and 5 (ELF), 64-bit fo
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 MACHINE_X86_64: Final = 62
 MACHINE_AARCH64: Final = 183
@@ -52,11 +51,10 @@ class DamagedObjectError(Exception):
     """The bytes are not an object file that this loader can trust; the text says why."""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One section that takes part in the running program, or that describes one."""
 
-    index: int
+    number: int
     name: str
     kind: int
     flags: int
@@ -72,8 +70,7 @@ class Section:
         return bool(self.flags & FLAG_ALLOC) and not self.name.startswith((".eh_frame", ".note"))
 
 
-@dataclass(frozen=True)
-class Symbol:
+class Symbol(NamedTuple):
     """A name for a place: section index and offset, or an address to be found elsewhere."""
 
     name: str
@@ -89,8 +86,7 @@ class Symbol:
         return self.section_index == INDEX_UNDEFINED
 
 
-@dataclass(frozen=True)
-class Relocation:
+class Relocation(NamedTuple):
     """At *offset* of section *section_index*: put in the address of *symbol*, as *kind* asks."""
 
     section_index: int
@@ -100,8 +96,7 @@ class Relocation:
     addend: int
 
 
-@dataclass(frozen=True)
-class ObjectFile:
+class ObjectFile(NamedTuple):
     """A checked object file."""
 
     binary: bytes
@@ -180,7 +175,7 @@ def _read_sections(
 
 
 def _check_section(section: Section, file_bytes: int) -> None:
-    label = f"section {section.index} ({section.name})"
+    label = f"section {section.number} ({section.name})"
     if section.kind not in (SECTION_NOBITS, 0):
         _check_range(label, section.offset, section.size, file_bytes)
     if section.alignment & (section.alignment - 1):
@@ -239,7 +234,7 @@ def _read_relocations(
             continue
         if table.kind == _SECTION_REL or table.size % _RELOCATION.size:
             raise DamagedObjectError(f"{table.name} does not hold 24-byte relocations with addends")
-        if target.kind == SECTION_NOBITS or table.link != symbol_table.index:
+        if target.kind == SECTION_NOBITS or table.link != symbol_table.number:
             raise DamagedObjectError(
                 f"{table.name} relocates {target.name} by section {table.link}"
             )
@@ -251,7 +246,7 @@ def _read_relocations(
                 )
             _check_range(f"a relocation of {target.name}", place, 4, target.size)
             kind = info & 0xFFFFFFFF
-            relocations.append(Relocation(target.index, place, kind, symbols[info >> 32], addend))
+            relocations.append(Relocation(target.number, place, kind, symbols[info >> 32], addend))
     return tuple(relocations)
 
 

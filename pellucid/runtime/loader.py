@@ -149,7 +149,7 @@ class _Image:
     def _place(self, sections: Iterable[Section], offset: int) -> int:
         for section in sections:
             offset = _align(offset, section.alignment)
-            self.section_offset[section.index] = offset
+            self.section_offset[section.number] = offset
             offset += section.size
         return offset
 
@@ -179,7 +179,7 @@ class _Image:
         memory[: self.code_end] = _TRAP * self.code_end
         for section in (*self.code, *self.constants, *self.variables):
             if section.kind != SECTION_NOBITS:
-                start = self.section_offset[section.index]
+                start = self.section_offset[section.number]
                 memory[start : start + section.size] = self.object.contents(section)
         for name, offset in self.stub_offset.items():
             _STUB.pack_into(memory, offset, _JUMP, _find_external(name))
@@ -192,7 +192,7 @@ class _Image:
         return LoadedObject(dict(self._functions(base)), anchor)
 
     def _functions(self, base: int) -> Iterable[tuple[str, int]]:
-        code = {section.index for section in self.code}
+        code = {section.number for section in self.code}
         for symbol in self.object.symbols:
             if symbol.kind == SYMBOL_FUNCTION and not symbol.is_local:
                 if symbol.section_index in code:

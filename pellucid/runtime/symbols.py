@@ -10,7 +10,6 @@ shared libraries that are in the process already, or on the system; each is open
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import sys
 from functools import cache
 
@@ -35,7 +34,9 @@ def external_address(name: str) -> int | None:
 def _libraries() -> tuple[ctypes.CDLL, ...]:
     names: tuple[str | None, ...] = ("libm.so.6", "libc.so.6", "libgcc_s.so.1")
     if sys.platform != "linux":
-        names = (ctypes.util.find_library("m"), ctypes.util.find_library("c"))
+        from ctypes.util import find_library  # here, not above: it imports subprocess
+
+        names = (find_library("m"), find_library("c"))
     opened = []
     for name in (*names, None):  # None is the process itself, Python's own symbols included
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import signal
 import stat
@@ -19,8 +20,9 @@ from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError, PellucidError, ToolchainError
 from pellucid.core.target import Target, host_target
 from pellucid.runtime import Buffer, Device, toolchain_c
+from pellucid.runtime.disassembly import disassemble
 from pellucid.runtime.toolchain_c import accepted_flags, compile_c, compiler_command, wanted_flags
-from pellucid.runtime.toolchain_llvm import compile_llvm, disassemble, feature_string
+from pellucid.runtime.toolchain_llvm import compile_llvm, feature_string, llvm_version
 
 needs_cc = pytest.mark.skipif(os.system("cc --version >/dev/null 2>&1") != 0, reason="no cc")
 
@@ -118,6 +120,10 @@ def test_missing_llvmlite_says_what_to_install() -> None:
     assert first == "the LLVM renderer needs llvmlite, which cannot be imported"
     assert reason.startswith("    reason  ")
     assert hint == "    help:   pip install llvmlite, or use the C compiler: PELLUCID_DEVICE=CPU:C"
+
+
+def test_the_version_is_known_without_an_import() -> None:
+    assert llvm_version() == importlib.metadata.version("llvmlite")
 
 
 # --- C --------------------------------------------------------------------------------------
