@@ -1,0 +1,225 @@
+"""The whole way from a TENSOR graph to a LINEAR of CALLs, behind a cache.
+
+Form before: TENSOR. After: SCHEDULE.
+
+    normalise       storage becomes parameters; what says nothing about values is dropped
+    assign_ranges   consumers first: who computes what at which indices; what is stored, and why
+    order_drafts    what must run before what; which writes are in place
+    share_kernels   kernels over the same ranges with something in common become one
+    cut_kernels     one SINK for each, numbered by structure
+    plan_memory     intermediates share storage by lifetime
+
+A schedule is found again by the content of its normalised graph, so a second step of a training loop
+costs a normalisation and a look-up. Storage for intermediates and outputs is new each time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pellucid.core.dtype import dtypes
+from pellucid.core.options import Options, current_options
+from pellucid.ir import origin
+from pellucid.ir.arg import AddrSpace, CheckArg, StageArg
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp, new_buffer
+from pellucid.schedule.facts import Facts
+from pellucid.schedule.kernels import Call, Storage, cut_kernels
+from pellucid.schedule.memory import plan_memory
+from pellucid.schedule.normalise import Normal, normalise
+from pellucid.schedule.order import hazards, order_drafts
+from pellucid.schedule.ranges import Plan, assign_ranges, base_of
+from pellucid.schedule.share import share_kernels
+from pellucid.schedule.views import forget_expressions
+
+MAX_CACHED = 512
+"""Schedules that are kept."""
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A schedule.
+
+    linear: the CALLs in order.
+    stored: for each output a RESHAPE of the BUFFER that holds its value once *linear* has run. A WRITE
+        that was done in place has the BUFFER of its base: from then on that BUFFER means the new version.
+    checks: flags to look at afterwards; -1 means all is well.
+    """
+
+    linear: UOp
+    stored: dict[UOp, UOp]
+    checks: tuple[tuple[UOp, CheckArg], ...]
+
+
+@dataclass(frozen=True)
+class Template:
+    """A schedule without its storage: numbers below len(buffers) of `storages` are given buffers."""
+
+    calls: tuple[Call, ...]
+    storages: tuple[Storage, ...]
+    outputs: tuple[int, ...]
+    checks: tuple[int, ...]
+
+
+@dataclass
+class CacheCounts:
+    """How often a schedule was found, and how often made."""
+
+    hits: int = 0
+    misses: int = 0
+
+
+class ScheduleCache:
+    """Templates by content, the least recently used forgotten first; safe to use from several threads."""
+
+    def __init__(self, capacity: int = MAX_CACHED) -> None:
+        self.capacity = capacity
+        self.counts = CacheCounts()
+        self._known: OrderedDict[tuple[object, ...], Template] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[object, ...]) -> Template | None:
+        """The template that was put under *key*, if it is still known."""
+        with self._lock:
+            found = self._known.get(key)
+            if found is None:
+                self.counts.misses += 1
+                return None
+            self.counts.hits += 1
+            self._known.move_to_end(key)
+            return found
+
+    def put(self, key: tuple[object, ...], template: Template) -> None:
+        """Keep *template*."""
+        with self._lock:
+            self._known[key] = template
+            while len(self._known) > self.capacity:
+                self._known.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything, and count from zero."""
+        with self._lock:
+            self._known.clear()
+            self.counts = CacheCounts()
+
+
+schedule_cache = ScheduleCache()
+
+
+def schedule(
+    outputs: Sequence[UOp],
+    *,
+    pending: frozenset[UOp] = frozenset(),
+    options: Options | None = None,
+) -> Scheduled:
+    """Cut the graph below *outputs* into kernels, and put them in order.
+
+    *pending* are BUFFERs of which somebody outside of *outputs* still needs the present value: a
+    WRITE on one of them goes to new storage.
+
+    Errors: DeviceError where values of several devices meet without a copy.
+
+    >>> x = new_buffer(12, dtypes.float32, "CPU")
+    >>> done = schedule([x.reshape((4, 3)) + 1.0])
+    >>> [call.arg.reason for call in done.linear.src]
+    ['output asked for']
+    """
+    options = options if options is not None else current_options()
+    normal = normalise(outputs)
+    devices = tuple(buffer.arg.device for buffer in normal.buffers)
+    slots = normal.slots(pending)
+    key = (normal.sink.content, devices, slots, options.device)
+    template = None if origin.recording else schedule_cache.get(key)
+    if template is None:
+        template = make_template(normal.sink, devices, slots, options.device)
+        if not origin.recording:
+            schedule_cache.put(key, template)
+    return fill_template(template, normal, outputs)
+
+
+def make_template(
+    sink: UOp, devices: Sequence[str], pending: frozenset[int], default_device: str
+) -> Template:
+    """Schedule a normalised graph."""
+    try:
+        plan, sink = find_plan(sink, devices)
+        outputs = [base_of(output) for output in sink.src]
+        flags = [base_of(node.src[1]) for node in plan.order if node.op is Ops.CHECK]
+        kept = {*outputs, *flags}
+        order = order_drafts(plan, pending, kept)
+        units = share_kernels(plan, order)
+        cut = cut_kernels(plan, order, units, kept, default_device)
+        for version in dict.fromkeys((*outputs, *flags)):
+            if version not in cut.place:  # without elements, so that nothing computes it
+                device = plan.facts.device[version] or default_device
+                cut.storages.append(Storage(version.dtype, 0, device))
+                cut.place[version] = len(cut.storages) - 1
+        cut = plan_memory(cut, {cut.place[version] for version in kept})
+        return Template(
+            tuple(cut.calls),
+            tuple(cut.storages),
+            tuple(cut.place[version] for version in outputs),
+            tuple(cut.place[version] for version in flags),
+        )
+    finally:
+        forget_expressions()
+
+
+def find_plan(sink: UOp, devices: Sequence[str]) -> tuple[Plan, UOp]:
+    """Assign ranges; where a write would read what it overwrites, put its value into memory and start again."""
+    while True:
+        order = sink.toposort()
+        asked = {base_of(n.src[1]): "flag of a check" for n in order if n.op is Ops.CHECK}
+        asked |= {base_of(output): "output asked for" for output in sink.src}
+        facts = Facts(order, devices)
+        plan = assign_ranges(sink, facts, order, asked)
+        dangerous = hazards(plan)
+        if not dangerous:
+            return plan, sink
+        sink = stage_values(sink, dangerous)
+
+
+def stage_values(sink: UOp, writes: set[UOp]) -> UOp:
+    """Put a STAGE on what *writes* take from elsewhere."""
+    why = StageArg(AddrSpace.GLOBAL, "a write overwrites what its value reads")
+
+    def staged(node: UOp) -> UOp:
+        done = node.op is Ops.STAGE or node.op is Ops.CONST
+        return node if done else UOp(Ops.STAGE, node.dtype, (node,), why)
+
+    exchange: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        fresh = node.with_sources(tuple(exchange[s] for s in node.src))
+        if node in writes and node.op is Ops.WRITE and fresh.src[2].op is not Ops.SCATTER:
+            fresh = fresh.with_sources((*fresh.src[:2], staged(fresh.src[2])))
+        elif node.op is Ops.SCATTER and (node in writes or _is_value_of(node, writes)):
+            fresh = fresh.with_sources((fresh.src[0], *map(staged, fresh.src[1:])))
+        exchange[node] = fresh
+    return exchange[sink]
+
+
+def _is_value_of(scatter: UOp, writes: set[UOp]) -> bool:
+    return any(write.op is Ops.WRITE and write.src[2] is scatter for write in writes)
+
+
+def fill_template(template: Template, normal: Normal, outputs: Sequence[UOp]) -> Scheduled:
+    """Give a template its storage: the given buffers, and new ones."""
+    buffers = [
+        normal.buffers[storage.slot]
+        if storage.slot is not None
+        else new_buffer(storage.size, storage.dtype, storage.device)
+        for storage in template.storages
+    ]
+    calls = tuple(
+        UOp(Ops.CALL, dtypes.void, (c.callee, *(buffers[n] for n in c.storages)), c.info)
+        for c in template.calls
+    )
+    stored: Mapping[UOp, UOp] = {
+        output: buffers[number].reshape(output.known_shape)
+        for output, number in zip(outputs, template.outputs, strict=True)
+    }
+    checks = zip((buffers[n] for n in template.checks), normal.checks, strict=True)
+    return Scheduled(UOp(Ops.LINEAR, dtypes.void, calls), dict(stored), tuple(checks))

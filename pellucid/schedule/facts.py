@@ -1,0 +1,143 @@
+"""What deciding about fusion needs to know of each node, computed once, sources first.
+
+Form: TENSOR, unchanged.
+
+    device           where a value lives (None: a literal, which lives anywhere)
+    cost             what computing one element again would cost: operations and loads
+    carries_reduce   a reduction is computed per element, so this value must not be computed twice
+    carries_large    the same, for reductions that take longer than a few elements
+    has_storage      some element of memory is read
+
+Costs are counted as if everything below were computed in place, up to what is stored anyway; they only have
+to tell what is as cheap as a load from what is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pellucid.core.errors import DeviceError
+from pellucid.ir.op import TRANSCENDENTAL, Ops
+from pellucid.ir.uop import UOp
+
+ALWAYS_STORED = frozenset((Ops.CONTIGUOUS, Ops.STAGE, Ops.WRITE, Ops.SCATTER))
+"""Ops whose value is memory of its own by definition."""
+
+STORAGE = frozenset((Ops.PARAM, Ops.WRITE, Ops.SCATTER))
+"""Ops whose value is memory before anything is decided."""
+
+TRANSCENDENTAL_OPS = 12.0
+"""An exp or a sin in units of an addition, roughly, once it is spelled as a polynomial."""
+
+SMALL_REDUCE = 8
+"""A reduction of so few elements may be computed inside another one (2x2 pooling)."""
+
+_DEAR = frozenset(TRANSCENDENTAL)
+_CAP = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Work for one element: arithmetic, and loads from memory."""
+
+    ops: float = 0.0
+    loads: float = 0.0
+
+
+_ONE_LOAD = Cost(0.0, 1.0)
+_FREE = Cost()
+
+
+def place(device: str) -> str:
+    """Where memory is: the part of a device's name before the colon.
+
+    >>> place("CPU:LLVM")
+    'CPU'
+    """
+    return device.partition(":")[0]
+
+
+class Facts:
+    """The tables, by node."""
+
+    def __init__(self, order: Sequence[UOp], slot_devices: Sequence[str]) -> None:
+        self.device: dict[UOp, str | None] = {}
+        self.cost: dict[UOp, Cost] = {}
+        self.carries_reduce: set[UOp] = set()
+        self.carries_large: set[UOp] = set()
+        self.has_storage: set[UOp] = set()
+        for node in order:
+            if node.op is Ops.SINK:
+                continue
+            self.device[node] = self._device_of(node, slot_devices)
+            self.cost[node] = self._cost_of(node)
+            self._note_reductions(node)
+            if node.op is Ops.PARAM or any(s in self.has_storage for s in node.src):
+                self.has_storage.add(node)
+
+    def is_copy(self, node: UOp) -> bool:
+        """True for a COPY between devices (one to the same device, or of a literal, is none)."""
+        if node.op is not Ops.COPY:
+            return False
+        source = self.device[node.src[0]]
+        return source is not None and place(source) != place(node.arg)
+
+    def is_stored_anyway(self, node: UOp) -> bool:
+        """True where the op itself says that its value is in memory."""
+        return node.op in ALWAYS_STORED or self.is_copy(node)
+
+    def _device_of(self, node: UOp, slot_devices: Sequence[str]) -> str | None:
+        if node.op is Ops.PARAM:
+            return slot_devices[node.arg.slot]
+        if node.op is Ops.COPY:
+            return str(node.arg)
+        found = dict.fromkeys(d for s in node.src if (d := self.device[s]) is not None)
+        first = next(iter(found), None)
+        if len(found) > 1 and len({place(d) for d in found}) > 1:
+            second = next(d for d in found if place(d) != place(str(first)))
+            raise DeviceError(
+                f"{node.op.name.lower()} takes values on {first} and on {second}",
+                expected="all sources on one device",
+                help="copy one of them with .to(device)",
+            )
+        return first
+
+    def _note_reductions(self, node: UOp) -> None:
+        if node.op is Ops.REDUCE:
+            self.carries_reduce.add(node)
+            if reduced_elems(node) > SMALL_REDUCE:
+                self.carries_large.add(node)
+        if node.op is Ops.EXPAND or self.is_stored_anyway(node):
+            return
+        if any(s in self.carries_reduce for s in node.src):
+            self.carries_reduce.add(node)
+        if any(s in self.carries_large for s in node.src):
+            self.carries_large.add(node)
+
+    def _cost_of(self, node: UOp) -> Cost:
+        if node.op in (Ops.CONST, Ops.IOTA, Ops.VARIABLE):
+            return _FREE
+        if node.op is Ops.PARAM or node.op is Ops.REDUCE or self.is_stored_anyway(node):
+            return _ONE_LOAD
+        ops = sum(self.cost[s].ops for s in dict.fromkeys(node.src))
+        loads = sum(self.cost[s].loads for s in dict.fromkeys(node.src))
+        if node.op is Ops.EXPAND and node.num_elems >= 8 * node.src[0].num_elems:
+            loads /= 8  # what is read again and again is in cache
+        elif node.op is Ops.PAD:
+            ops += 2
+        elif node.op is Ops.GATHER:
+            ops, loads = ops + 4, loads + 1
+        elif node.op in _DEAR:
+            ops += TRANSCENDENTAL_OPS
+        elif node.op.is_elementwise:
+            ops += 1
+        return Cost(min(ops, _CAP), min(loads, _CAP))
+
+
+def reduced_elems(node: UOp) -> int:
+    """How many elements of its source one element of a REDUCE combines."""
+    count = 1
+    for axis in node.arg.axes:
+        count *= node.src[0].known_shape[axis]
+    return count

@@ -1,0 +1,224 @@
+"""Cut units into kernels, each a SINK in LOOP form over its own PARAMs.
+
+Form before: units of drafts (share.py) and their expressions over handles (values.py). After: SCHEDULE form,
+as a list of `Call`s, each of a kernel on numbered storages.
+
+    unit {relu at (i, j)}   ->   SINK(END(STORE(INDEX(PARAM 0, i*3 + j), MAX(INDEX(PARAM 1, i*3 + j), 0)), i, j))
+
+Parameters and ranges are numbered in order of appearance, outputs first, and nothing else names them: two
+kernels that do the same are the same UOp, and compile once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from pellucid.core.dtype import DType, dtypes
+from pellucid.ir import origin
+from pellucid.ir.arg import AxisKind, CallInfo, KernelInfo, ParamArg
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.schedule.order import Order
+from pellucid.schedule.ranges import Draft, Plan
+from pellucid.schedule.share import Unit
+from pellucid.schedule.values import Values
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Memory of a schedule: that of a given buffer (slot), or new memory."""
+
+    dtype: DType
+    size: int
+    device: str
+    slot: int | None = None
+
+
+@dataclass(frozen=True)
+class Call:
+    """One step: what runs, on which storages (their numbers), and why."""
+
+    callee: UOp
+    storages: tuple[int, ...]
+    info: CallInfo
+
+
+@dataclass
+class Cut:
+    """Kernels in order, the storages they work on, and where each stored version is."""
+
+    calls: list[Call] = field(default_factory=list)
+    storages: list[Storage] = field(default_factory=list)
+    place: dict[UOp, int] = field(default_factory=dict)  # version (PARAM or stored node) -> storage
+
+
+def cut_kernels(
+    plan: Plan, order: Order, units: list[Unit], kept: set[UOp], default_device: str
+) -> Cut:
+    """Make one call, or a copy and a call, of each unit."""
+    return _Cutter(plan, order, kept, default_device).run(units)
+
+
+class _Cutter:
+    def __init__(self, plan: Plan, order: Order, kept: set[UOp], default_device: str) -> None:
+        self.plan, self.order, self.kept = plan, order, kept
+        self.default_device = default_device
+        params = [n for n in plan.order if n.op is Ops.PARAM]
+        self.num_slots = 1 + max((p.arg.slot for p in params), default=-1)
+        self.values = Values(plan, self.num_slots)
+        self.cut = Cut()
+        self.unit_of: dict[Draft, Unit] = {}
+        self.handles: dict[UOp, UOp] = {}  # handle -> version
+        for slot, param in enumerate(sorted(params, key=lambda p: int(p.arg.slot))):
+            device = plan.facts.device[param]
+            self.new_storage(param, Storage(param.dtype, param.arg.size, str(device), slot))
+            self.handles[param] = param
+
+    def run(self, units: list[Unit]) -> Cut:
+        for unit in units:
+            self.unit_of.update(dict.fromkeys(unit.drafts, unit))
+        outside = self.read_outside()
+        for unit in units:
+            for draft in unit.drafts:
+                self.handles[self.values.handle(draft.root)] = draft.root
+            if unit.drafts[0].is_copy:
+                self.call_copy(unit.drafts[0])
+            else:
+                self.call_kernel(unit, outside)
+        return self.cut
+
+    def read_outside(self) -> set[UOp]:
+        """Versions that another kernel than the one that makes them reads, or that are kept."""
+        needed = set(self.kept)
+        for draft, unit in self.unit_of.items():
+            for version in (*draft.reads, draft.base):
+                made_by = None if version is None else self.plan.stored.get(version)
+                if (
+                    version is not None
+                    and made_by is not None
+                    and self.unit_of[made_by] is not unit
+                ):
+                    needed.add(version)
+        return needed
+
+    # ---- storage ----------------------------------------------------------------------------------
+
+    def new_storage(self, version: UOp, storage: Storage) -> int:
+        self.cut.storages.append(storage)
+        self.cut.place[version] = len(self.cut.storages) - 1
+        return self.cut.place[version]
+
+    def storage_for(self, draft: Draft) -> int:
+        """The storage that *draft* writes: its base's, if in place."""
+        root = draft.root
+        if root in self.order.in_place and draft.base is not None:
+            self.cut.place[root] = self.cut.place[draft.base]
+            return self.cut.place[root]
+        device = draft.device or self.default_device
+        return self.new_storage(root, Storage(root.dtype, root.num_elems, device))
+
+    # ---- calls ------------------------------------------------------------------------------------
+
+    def call_copy(self, draft: Draft) -> None:
+        target = self.storage_for(draft)
+        (source,) = draft.reads
+        marker = UOp(Ops.COPY, dtypes.void, (), draft.root.arg)
+        self.add(marker, (target, self.cut.place[source]), draft.reason, [draft.root])
+
+    def call_kernel(self, unit: Unit, outside: set[UOp]) -> None:
+        registers: dict[UOp, UOp] = {}
+        stores: list[UOp] = []
+        reasons: list[str] = []
+        for draft in unit.drafts:
+            value = self.values.settle(self.values.stored_value(draft)).substitute(registers)
+            handle = self.values.handle(draft.root)
+            registers[handle.index(draft.store_index)] = value
+            if draft.root not in outside and draft.base is None:
+                self.cut.place.pop(draft.root, None)
+                continue
+            self.storage_for(draft)
+            if draft.root in self.order.copies_base:
+                self.copy_base(draft)
+            place = self.values.settle(draft.store_index)
+            valid = None
+            if draft.store_valid is not None:
+                valid = self.values.settle(draft.store_valid)
+            stores.append(handle.index(place, valid).store(value))
+            reasons.append(draft.reason)
+        if stores:
+            self.add_kernel(unit, stores, reasons)
+
+    def copy_base(self, draft: Draft) -> None:
+        """Fill new storage with what the write does not replace."""
+        base = draft.base
+        assert base is not None, "only a write copies its base"
+        where = UOp.range(base.num_elems, 0)
+        value = self.values.handle(base).index(where)
+        store = self.values.handle(draft.root).index(where).store(value)
+        reason = f"the old value is still needed, so {draft.reason} goes to a copy"
+        self.add_body(store.end(where), reason, [draft.root], ordered=False)
+
+    def add_kernel(self, unit: Unit, stores: list[UOp], reasons: list[str]) -> None:
+        body = stores[0] if len(stores) == 1 else UOp.make(Ops.GROUP, *stores)
+        first = unit.drafts[0]
+        roots = [draft.root for draft in unit.drafts]
+        reason = "; ".join(dict.fromkeys(reasons))
+        self.add_body(body.end(*first.ranges), reason, roots, first.ordered)
+
+    def add_body(self, body: UOp, reason: str, roots: list[UOp], ordered: bool) -> None:
+        sink, storages = renumber(body, self.storage_of_handle, ordered)
+        self.add(sink, storages, reason, roots)
+
+    def storage_of_handle(self, handle: UOp) -> int:
+        return self.cut.place[self.handles[handle]]
+
+    def add(self, callee: UOp, storages: tuple[int, ...], reason: str, roots: list[UOp]) -> None:
+        lines: tuple[str, ...] = ()
+        if origin.recording:
+            lines = tuple(dict.fromkeys(line for root in roots for line in origin.of(root)))
+        self.cut.calls.append(Call(callee, storages, CallInfo(reason, lines)))
+
+
+def renumber(
+    body: UOp, storage_of: Callable[[UOp], int], ordered: bool = False
+) -> tuple[UOp, tuple[int, ...]]:
+    """The kernel of *body*, with PARAMs and RANGEs numbered in order of appearance, outputs first.
+
+    Also gives the storage of each PARAM.
+    """
+    order = body.toposort()
+    handles = dict.fromkeys((*_written(order), *(n for n in order if n.op is Ops.PARAM)))
+    slots: dict[int, int] = {}
+    exchange: dict[UOp, UOp] = {}
+    for handle in handles:
+        slot = slots.setdefault(storage_of(handle), len(slots))
+        exchange[handle] = handle.replace(arg=ParamArg(slot, handle.arg.size))
+    ranges = dict.fromkeys((*_outer_ranges(body), *(n for n in order if n.op is Ops.RANGE)))
+    for number, each in enumerate(ranges):
+        exchange[each] = UOp.range(each.src[0], number, each.arg.kind)
+    renamed = body.substitute(exchange)
+    info = KernelInfo(name=kernel_name(ranges, ordered), ordered=ordered)
+    return UOp.sink(renamed, arg=info), tuple(slots)
+
+
+def _written(order: list[UOp]) -> Iterator[UOp]:
+    group = next((n for n in order if n.op is Ops.GROUP), None)
+    stores = group.src if group is not None else [n for n in order if n.op is Ops.STORE]
+    return (store.src[0].src[0] for store in stores)
+
+
+def _outer_ranges(body: UOp) -> tuple[UOp, ...]:
+    return body.src[1:] if body.op is Ops.END else ()
+
+
+def kernel_name(ranges: Iterable[UOp], ordered: bool = False) -> str:
+    """A name that says what kind of kernel it is, and its sizes.
+
+    >>> kernel_name([UOp.range(4, 0), UOp.range(3, 1, AxisKind.REDUCE)])
+    'reduce_4_r3'
+    """
+    outer = [str(r.src[0].arg) for r in ranges if r.arg.kind is AxisKind.LOOP]
+    inner = [f"r{r.src[0].arg}" for r in ranges if r.arg.kind is AxisKind.REDUCE]
+    kind = "scatter" if ordered else "reduce" if inner else "map"
+    return "_".join([kind, *(outer or ["1"]), *inner])

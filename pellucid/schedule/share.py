@@ -1,0 +1,171 @@
+"""Let kernels over the same ranges become one kernel with several outputs.
+
+Form before: drafts in order, with what must run before what (order.py). After: units of one or more drafts.
+
+    m = relu(x); out1 = m * 2; out2 = m + y       three drafts over (i, j)  ->  one kernel, which loads x once
+    x.sum(1), (x * x).sum(1)                      two reductions over the same ranges of the same input  ->  one kernel
+
+A draft may join a unit when it depends on the unit only at exactly the element it computes itself
+(then the value stays in a register), and on nothing that depends on the unit. Levels show the second: every unit is
+above all units it needs, and a draft joins only where all else it needs is below. So no cycle can arise, and one
+pass in order is enough. It joins when there is something to gain: a value or an input in common, or kernels so
+small that starting them is most of the work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pellucid.ir.uop import UOp
+from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES
+from pellucid.schedule.order import Order
+from pellucid.schedule.ranges import Draft, Plan
+from pellucid.schedule.views import flat_index
+
+SMALL_KERNEL = 4096
+"""Elements below which starting a kernel takes longer than running it."""
+
+MAX_OUTPUTS = 16
+MAX_CANDIDATES = 16
+"""How many units a draft is held against: the latest ones."""
+
+
+@dataclass(eq=False)
+class Unit:
+    """Drafts that become one kernel."""
+
+    number: int
+    level: int
+    drafts: list[Draft]
+    num_nodes: int = 0
+    reads: set[UOp] = field(default_factory=set)
+    writes: set[UOp] = field(default_factory=set)
+    loops: set[tuple[UOp, ...]] = field(default_factory=set)
+
+    def add(self, draft: Draft) -> None:
+        """Take a draft in."""
+        self.drafts.append(draft)
+        self.num_nodes += draft.num_nodes
+        self.reads |= draft.reads.keys() - self.writes
+        self.writes.add(draft.root)
+        self.loops |= draft.loops
+
+
+def share_kernels(plan: Plan, order: Order) -> list[Unit]:
+    """Group drafts into units; the units are in an order in which they can run."""
+    return _Sharing(plan, order).run()
+
+
+class _Sharing:
+    def __init__(self, plan: Plan, order: Order) -> None:
+        self.plan, self.order = plan, order
+        self.units: list[Unit] = []
+        self.unit_of: dict[Draft, Unit] = {}
+        self.candidates: dict[tuple[object, ...], list[Unit]] = {}
+
+    def run(self) -> list[Unit]:
+        for draft in self.order.drafts:
+            unit = self.find(draft) or self.new_unit(draft)
+            self.unit_of[draft] = unit
+            unit.add(draft)
+        return self.sorted_units()
+
+    def new_unit(self, draft: Draft) -> Unit:
+        needs = self.order.before[draft]
+        level = 1 + max((self.unit_of[d].level for d in needs), default=0)
+        unit = Unit(len(self.units), level, [])
+        self.units.append(unit)
+        if self.can_share(draft):
+            self.candidates.setdefault(self.key(draft), []).append(unit)
+        return unit
+
+    def key(self, draft: Draft) -> tuple[object, ...]:
+        return (draft.device, draft.ranges)
+
+    def can_share(self, draft: Draft) -> bool:
+        return not (draft.ordered or draft.is_copy or draft.root in self.order.copies_base)
+
+    def find(self, draft: Draft) -> Unit | None:
+        if not self.can_share(draft):
+            return None
+        latest = self.candidates.get(self.key(draft), [])[-MAX_CANDIDATES:]
+        fitting = [unit for unit in reversed(latest) if self.fits(draft, unit)]
+        for unit in fitting:
+            if draft.reads.keys() & unit.writes:
+                return unit
+        for unit in fitting:
+            if self.gains(draft, unit):
+                return unit
+        return None
+
+    # ---- may it? ----------------------------------------------------------------------------------
+
+    def fits(self, draft: Draft, unit: Unit) -> bool:
+        """True when *draft* can be computed in the kernel of *unit*."""
+        if unit.num_nodes + draft.num_nodes > MAX_NODES or len(unit.drafts) >= MAX_OUTPUTS:
+            return False
+        if len(unit.reads | draft.reads.keys()) + len(unit.writes) >= MAX_BUFFERS:
+            return False
+        if unit.loops and draft.loops and unit.loops != draft.loops:
+            return False
+        for needed in self.order.before[draft]:
+            home = self.unit_of[needed]
+            if home is not unit and home.level >= unit.level:
+                return False
+            if home is unit and not self.same_element(draft, needed):
+                return False
+        return True
+
+    def same_element(self, draft: Draft, needed: Draft) -> bool:
+        """True when all that orders *draft* after *needed* is about the element that both are at."""
+        if draft.base is needed.root:
+            return False  # two stores to one place
+        if needed.root in draft.reads and not reads_at(draft, needed.root, needed.store_index):
+            return False
+        base = draft.base
+        if base is not None and draft.root in self.order.in_place and base in needed.reads:
+            # the old value is read into a register that the write itself uses, so before it writes
+            here = draft.store_index
+            return reads_at(needed, base, here) and base in draft.reads
+        return True
+
+    def gains(self, draft: Draft, unit: Unit) -> bool:
+        if bool(unit.loops) != bool(draft.loops):
+            return False
+        if unit.loops:
+            return draft.reads.keys() <= unit.reads or draft.reads.keys() >= unit.reads
+        return draft.num_iterations <= SMALL_KERNEL or bool(draft.reads.keys() & unit.reads)
+
+    # ---- order ------------------------------------------------------------------------------------
+
+    def sorted_units(self) -> list[Unit]:
+        """Units in an order that respects all that their drafts need, close to the order found before."""
+        place = {draft: number for number, draft in enumerate(self.order.drafts)}
+        needs = {
+            unit: {self.unit_of[n] for d in unit.drafts for n in self.order.before[d]} - {unit}
+            for unit in self.units
+        }
+        done: list[Unit] = []
+        seen: set[Unit] = set()
+        for first in sorted(self.units, key=lambda u: place[u.drafts[-1]]):
+            stack = [first]
+            while stack:
+                unit = stack[-1]
+                missing = sorted(needs[unit] - seen, key=lambda u: u.number)
+                if missing:
+                    stack.extend(missing)
+                    continue
+                stack.pop()
+                if unit not in seen:
+                    seen.add(unit)
+                    done.append(unit)
+        return done
+
+
+def reads_at(draft: Draft, version: UOp, place: UOp) -> bool:
+    """True when *draft* reads *version* only at *place*, once in each iteration."""
+    shape = version.known_shape
+    return all(
+        valid is None and evaluations <= draft.num_iterations and flat_index(shape, index) is place
+        for (index, valid), evaluations in draft.reads[version].items()
+    )
