@@ -1,0 +1,317 @@
+"""Say what became of a program: for each kernel its lines, reason, stages, code and time.
+
+    pellucid explain train.py              explain(tensor)   tensor.explain()
+
+    #  kernel        calls  runs in   code    ops        memory      lines
+    1  add_3             1   0.4 us   71 B    6 flop     24 B        train.py:4  y = x * 3 + 1
+
+First a table of all kernels, then a section for each: the lines of the program that it came from,
+why it is a kernel of its own, what was chosen for it and why, what every stage did and how long it
+took, the program in order, and its source. `stages` adds the graph after each stage that changed
+something, `disassemble` the machine instructions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Console, Group
+from rich.rule import Rule
+from rich.syntax import Syntax
+from rich.table import Table
+from rich.text import Text
+
+from pellucid.core.observe import observed_by
+from pellucid.core.options import Context, current_options
+from pellucid.ir import origin
+from pellucid.ir.op import Ops
+from pellucid.ir.text import changes, expression, to_text
+from pellucid.ir.uop import UOp
+from pellucid.pipeline import renderer_for
+from pellucid.runtime.device import Device
+from pellucid.tools.bisect import ScheduleCollector
+from pellucid.tools.console import console
+from pellucid.tools.kernels import (
+    Kernel,
+    StageRecord,
+    Study,
+    code_bytes,
+    kernels_of,
+    num_copies,
+    run_seconds,
+    study,
+)
+from pellucid.tools.running import UsageError, run_file
+from pellucid.tools.tables import cell, table
+
+if TYPE_CHECKING:
+    from pellucid.frontend import Tensor
+
+_MOST_CHANGES: Final = 12
+_MOST_LINES: Final = 400
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A kernel, one compilation of it, and the median time of a run."""
+
+    kernel: Kernel
+    study: Study
+    seconds: float | None
+    device: str
+
+
+def explain_file(
+    path: str,
+    arguments: Sequence[str] = (),
+    *,
+    kernel: int | None = None,
+    stages: bool = False,
+    disassemble: bool = False,
+) -> int:
+    """Run a program and explain its kernels; return the status that it ended with.
+
+    Errors: UsageError for a file that cannot be read and for a kernel that does not exist.
+    """
+    collector = ScheduleCollector()
+    with Context(trace=True), origin.recording_origins(), observed_by(collector):
+        status = run_file(path, arguments)
+    if not collector.linears:
+        console().print(f"{path} ran no kernels")
+        return status
+    show(collector.linears, kernel=kernel, stages=stages, disassemble=disassemble)
+    return status
+
+
+def explain(
+    tensor: Tensor,
+    *,
+    kernel: int | None = None,
+    stages: bool = False,
+    disassemble: bool = False,
+) -> None:
+    """Print what computing *tensor* takes, without computing it.
+
+    The lines of the program are known when the tensor was made under `Context(trace=True)` or with
+    PELLUCID_TRACE=1.
+    """
+    if tensor.is_realized:
+        console().print("this tensor is in memory already: nothing is left to compute")
+        return
+    linear = tensor.schedule_linear()
+    show([linear], device=tensor.device, kernel=kernel, stages=stages, disassemble=disassemble)
+
+
+def show(
+    linears: Sequence[UOp],
+    *,
+    device: str | None = None,
+    kernel: int | None = None,
+    stages: bool = False,
+    disassemble: bool = False,
+    to: Console | None = None,
+) -> list[Explained]:
+    """Print the kernels of schedules: a table of all, then a section for each."""
+    device = device or current_options().device
+    out = to or console()
+    chosen = _chosen(kernels_of(linears), kernel)
+    found = [_explained(one, device) for one in chosen]
+    out.print(summary(found, num_copies(linears)))
+    for one in found:
+        out.print(section(one, stages=stages, disassemble=disassemble))
+    return found
+
+
+def _chosen(kernels: list[Kernel], number: int | None) -> list[Kernel]:
+    if number is None:
+        return kernels
+    found = [kernel for kernel in kernels if kernel.number == number]
+    if not found:
+        raise UsageError(f"there is no kernel {number}; there are {len(kernels)}")
+    return found
+
+
+def _explained(kernel: Kernel, device: str) -> Explained:
+    done = study(kernel.ast, renderer_for(device))
+    seconds = run_seconds(done.program, device) if done.program is not None else None
+    return Explained(kernel, done, seconds, device)
+
+
+# ---- the table ------------------------------------------------------------------------------
+
+
+def summary(found: Sequence[Explained], copies: int = 0) -> Table:
+    """One row a kernel."""
+    title = "kernels, each with the time of one run" + (f"; {copies} copies" if copies else "")
+    columns = ("", "kernel", "calls", "one run", "speed", "code", "compiled in", "first line")
+    made = table(title, *columns)
+    for column in made.columns[2:7]:
+        column.justify = "right"
+        column.no_wrap = True
+    for one in found:
+        made.add_row(*_summary_row(one))
+    return made
+
+
+def _summary_row(one: Explained) -> list[Text]:
+    kernel, done = one.kernel, one.study
+    lines = kernel.lines[0] if kernel.lines else ""
+    row = [str(kernel.number), kernel.name, str(kernel.calls)]
+    if done.program is None:
+        return [*map(cell, row), cell("failed", "red"), *map(cell, ("", "", "", lines))]
+    binary = done.part(Ops.BINARY).arg
+    row += [duration(one.seconds), speed(one), f"{code_bytes(binary)} B", duration(done.seconds)]
+    return [cell(text, "bold" if place == 1 else "") for place, text in enumerate([*row, lines])]
+
+
+def duration(seconds: float | None) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(0.0000123), duration(0.25), duration(None)
+    ('12.3 us', '250.0 ms', '-')
+    """
+    if seconds is None:
+        return "-"
+    for unit, factor in (("us", 1e6), ("ms", 1e3)):
+        if seconds * factor < 1000:
+            return f"{seconds * factor:.1f} {unit}"
+    return f"{seconds:.2f} s"
+
+
+def speed(one: Explained) -> str:
+    """Work and traffic in a second, by the estimates of the program."""
+    info = one.study.info
+    if not one.seconds:
+        return "-"
+    return (
+        f"{info.flops / one.seconds / 1e9:.1f} GFLOP/s, {info.bytes / one.seconds / 1e9:.1f} GB/s"
+    )
+
+
+# ---- a section ------------------------------------------------------------------------------
+
+
+def section(one: Explained, *, stages: bool = False, disassemble: bool = False) -> Group:
+    """All that is known of one kernel."""
+    kernel, done = one.kernel, one.study
+    parts: list[object] = [Rule(f"kernel {kernel.number}: {kernel.name}", align="left")]
+    parts.append(_facts(one))
+    parts.append(_stage_table(done))
+    if stages:
+        parts += [_heading("the graph at the start (LOOP form)"), graph(done.ast)]
+        for stage in done.stages:
+            if stage.after is not stage.before and stage.after.op is Ops.SINK:
+                parts += [_heading(f"after {stage.name}"), what_changed(stage), graph(stage.after)]
+    if done.error is not None:
+        parts.append(cell(f"{type(done.error).__name__}: {done.error}", "red"))
+    if done.program is not None:
+        parts += [_heading("the program in order (LINEAR)"), _program(done.part(Ops.LINEAR))]
+        parts += [_heading("its source"), _source(one)]
+        if disassemble:
+            listing = Device[one.device].disassemble(done.part(Ops.BINARY).arg)
+            parts += [_heading("its machine instructions"), cell(listing)]
+    return Group(*parts)  # type: ignore[arg-type]
+
+
+def _heading(text: str) -> Text:
+    return Text(f"\n{text}", style="bold underline")
+
+
+def _facts(one: Explained) -> Table:
+    """What a person wants to know first."""
+    kernel, done = one.kernel, one.study
+    made = Table.grid(padding=(0, 2))
+    for line in kernel.lines or ["not known: it was not made under Context(trace=True)"]:
+        made.add_row("from", cell(line))
+    for reason in kernel.reasons or ["-"]:
+        made.add_row("why", cell(reason))
+    if done.program is None:
+        return made
+    info = done.info
+    applied = ", ".join(map(_action_text, info.applied)) or "none"
+    made.add_row("optimised by", cell(applied))
+    for event, count in Counter((e.kind, e.reason) for e in done.decisions).items():
+        kind, reason = event
+        times = f" ({count} times)" if count > 1 else ""
+        made.add_row("", cell(f"{kind}: {reason}{times}", "dim"))
+    if info.num_threads > 1:
+        made.add_row("threads", str(info.num_threads))
+    made.add_row("work", f"{info.flops} flop, {info.bytes} bytes of loads and stores (estimated)")
+    made.add_row("time", f"{duration(one.seconds)} a run, {speed(one)}")
+    made.add_row("size", f"{code_bytes(done.part(Ops.BINARY).arg)} bytes of instructions")
+    return made
+
+
+def _action_text(action: object) -> str:
+    kind, axis = getattr(action, "kind", "?"), getattr(action, "axis", -1)
+    amount = getattr(action, "amount", 0)
+    by = f" by {amount}" if amount else ""
+    return f"{kind} axis {axis}{by}" if axis >= 0 else f"{kind}{by}"
+
+
+def _stage_table(done: Study) -> Table:
+    made = table("", "stage", "nodes", "took", "rewrites")
+    made.title = None
+    for stage in done.stages:
+        is_same = stage.after is stage.before
+        size = "same" if is_same else str(len(stage.after.toposort()))
+        fired = ", ".join(
+            name if count == 1 else f"{name} x{count}" for name, count in stage.laws.most_common(6)
+        )
+        more = len(stage.laws) - 6
+        fired += f", {more} more" if more > 0 else ""
+        style = "dim" if is_same else ""
+        made.add_row(
+            cell(stage.name, style), cell(size, style), duration(stage.seconds), cell(fired)
+        )
+    made.columns[1].justify = made.columns[2].justify = "right"
+    return made
+
+
+def what_changed(stage: StageRecord) -> Text:
+    """The nodes that a stage took away and those that it made; long lists are cut."""
+    found = changes(stage.before, stage.after)
+    text = Text()
+    for sign, style, nodes in (("-", "red", found.removed), ("+", "green", found.added)):
+        for node in nodes[:_MOST_CHANGES]:
+            text.append(f"{sign} {expression(node)}\n", style=style)
+        if len(nodes) > _MOST_CHANGES:
+            text.append(f"{sign} … {len(nodes) - _MOST_CHANGES} more\n", style=style)
+    return text
+
+
+def graph(root: UOp) -> Text:
+    """A graph as text for people."""
+    lines = to_text(root, names=True).splitlines()
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"… {len(lines) - _MOST_LINES} more lines"]
+    return cell("\n".join(lines))
+
+
+def _program(linear: UOp) -> Text:
+    """A program's LINEAR: one operation a line, in order, indented by loop."""
+    names: dict[UOp, str] = {}
+    lines: list[str] = []
+    depth = 0
+    for item in linear.src:
+        if item.op in (Ops.END, Ops.ENDIF):
+            depth = max(0, depth - (1 if item.op is Ops.ENDIF else len(item.src) - 1))
+        names[item] = f"%{len(names)}"
+        sources = " ".join(names.get(s) or expression(s, 1) for s in item.src)
+        dtype = "" if item.dtype.name == "void" else f" {item.dtype}"
+        arg = "" if item.arg is None or item.op is Ops.SINK else f" {item.arg!r}"
+        lines.append(f"{'  ' * depth}{names[item]} = {item.op.name}{dtype} {sources}{arg}".rstrip())
+        if item.op in (Ops.RANGE, Ops.IF):
+            depth += 1
+    if len(lines) > _MOST_LINES:
+        lines = [*lines[:_MOST_LINES], f"… {len(lines) - _MOST_LINES} more lines"]
+    return cell("\n".join(lines))
+
+
+def _source(one: Explained) -> Syntax:
+    language = {"c": "c", "llvm": "llvm"}.get(Device[one.device].renderer_name, "text")
+    text = one.study.part(Ops.SOURCE).arg
+    return Syntax(text, language, word_wrap=True, background_color="default")
