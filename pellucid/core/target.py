@@ -271,6 +271,11 @@ def _host_target(asked: str) -> Target:
     return parse_target(asked, like=machine) if asked else machine
 
 
+def machine_target() -> Target:
+    """Give the facts of this machine itself, whatever `PELLUCID_TARGET` asks for."""
+    return _machine_target()
+
+
 @functools.cache
 def _machine_target() -> Target:
     arch = _ARCH_NAMES.get(platform.machine().lower(), "generic")

@@ -18,14 +18,17 @@ from functools import cache
 from typing import Final
 
 from pellucid.core import observe
-from pellucid.core.errors import CompileError
-from pellucid.core.target import Target, host_target
+from pellucid.core.errors import CompileError, DeviceError
+from pellucid.core.target import Target, host_target, machine_target
 from pellucid.runtime import toolchain_llvm
 from pellucid.runtime.allocator import Allocator
 from pellucid.runtime.diskcache import content_key, current_cache
 from pellucid.runtime.loader import load_object
 from pellucid.runtime.program import CPUProgram, NullProgram, Program
 from pellucid.runtime.registry import DEVICE_NAMES, allocator_of, canonical_device
+
+_BINARY_REVISION: Final = 1
+"""Counts changes of the toolchains' flags, which make older objects in the disk cache unwanted."""
 
 _RENDERERS: Final = {"CPU": "llvm", "CPU:LLVM": "llvm", "CPU:C": "c", "NULL": "llvm"}
 
@@ -52,7 +55,8 @@ class _CPUDevice:
         """What the meaning of a BINARY depends on besides its source: compiler and features."""
         if self.renderer_name == "llvm":
             features = toolchain_llvm.feature_string(self.target)
-            return f"llvm {toolchain_llvm.llvm_version()} {self.target.arch} {features}"
+            cpu = f"{self.target.arch} {self.target.cpu_name}"
+            return f"llvm {toolchain_llvm.llvm_version()} {cpu} {features}"
         from pellucid.runtime import toolchain_c  # here, not above: few programs need it
 
         return f"c {toolchain_c.compiler_key(self.target)}"
@@ -64,7 +68,7 @@ class _CPUDevice:
         Errors: ToolchainError when the compiler is missing; CompileError when it refuses.
         """
         cached = current_cache()
-        key = content_key("object", self.compiler_key, source)
+        key = content_key("object", _BINARY_REVISION, self.compiler_key, source)
         start = time.perf_counter()
         found = cached.get(key)
         binary = self._compile(source, name) if found is None else found
@@ -85,9 +89,13 @@ class _CPUDevice:
         return toolchain_c.compile_c(source, name, self.target)
 
     def load(self, binary: bytes, name: str) -> Program:
-        """Return the kernel *name* of a compiled object, ready to be called."""
+        """Return the kernel *name* of a compiled object, ready to be called.
+
+        Errors: ExecutionError for a damaged object; DeviceError for one made for another machine.
+        """
         if self.name == "NULL":
             return NullProgram(name)
+        _check_runs_here(self.target, machine_target())
         return CPUProgram(name, load_object(binary))
 
     def disassemble(self, binary: bytes) -> str:
@@ -119,6 +127,20 @@ class _Devices:
     def canonical(self, name: str) -> str:
         """Return the one spelling of a device's name."""
         return canonical_device(name)
+
+
+@cache
+def _check_runs_here(target: Target, machine: Target) -> None:
+    """Refuse code that would end the process: instructions that this processor does not have."""
+    missing = sorted(target.features - machine.features)
+    if target.arch == machine.arch and not missing:
+        return
+    lacks = ", ".join(missing) if target.arch == machine.arch else target.arch
+    raise DeviceError(
+        "kernels are compiled for another machine and cannot run here",
+        rows=[("missing", lacks)],
+        help="unset PELLUCID_TARGET, or choose PELLUCID_DEVICE=NULL to compile only",
+    )
 
 
 @cache

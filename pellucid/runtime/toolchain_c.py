@@ -24,6 +24,7 @@ from typing import Final
 
 from pellucid.core.errors import CompileError, ToolchainError
 from pellucid.core.target import Target, host_target
+from pellucid.runtime.diskcache import content_key, current_cache
 from pellucid.runtime.toolchain_llvm import LOSSY_FEATURES
 
 TIMEOUT_S: Final = 120.0
@@ -81,10 +82,12 @@ def compiler_key(target: Target) -> str:
         command = compiler_command()
     except ToolchainError:
         return "missing"
+    return f"{_identity(tuple(command))} {target.arch} {' '.join(wanted_flags(target))}"
+
+
+def _identity(command: tuple[str, ...]) -> str:
     status = os.stat(os.path.realpath(command[0]))
-    features = ",".join(sorted(target.features - LOSSY_FEATURES))
-    identity = f"{status.st_size} {status.st_mtime_ns}"
-    return f"{shlex.join(command)} {identity} {target.arch} {features} {' '.join(_FLAGS)}"
+    return f"{shlex.join(command)} {status.st_size} {status.st_mtime_ns}"
 
 
 def compile_c(source: str, name: str, target: Target | None = None) -> bytes:
@@ -115,10 +118,19 @@ def wanted_flags(target: Target) -> tuple[str, ...]:
 
 @cache
 def accepted_flags(command: tuple[str, ...], flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of *flags* that the compiler knows; asked once, with an empty program."""
-    if _accepts(command, flags):
-        return flags
-    return tuple(flag for flag in flags if _accepts(command, (flag,)))
+    """Return those of *flags* that the compiler knows.
+
+    Asked once, with an empty program; the answer is kept in the disk cache.
+    """
+    key = content_key("flags", _identity(command), *flags)
+    known = current_cache().get(key)
+    if known is not None:
+        return tuple(known.decode().split())
+    accepted = flags
+    if not _accepts(command, flags):
+        accepted = tuple(flag for flag in flags if _accepts(command, (flag,)))
+    current_cache().put(key, " ".join(accepted).encode())
+    return accepted
 
 
 def _accepts(command: tuple[str, ...], flags: tuple[str, ...]) -> bool:

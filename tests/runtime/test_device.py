@@ -9,7 +9,9 @@ import pytest
 
 from pellucid.core import observe
 from pellucid.core.errors import CompileError, DeviceError
+from pellucid.core.target import Target
 from pellucid.runtime import DEVICE_NAMES, Device, canonical_device, share_memory
+from pellucid.runtime import device as device_module
 
 
 def test_names_have_one_spelling() -> None:
@@ -62,6 +64,26 @@ def test_observers_hear_of_compilation(cpu: str, add_source: str) -> None:
         Device[cpu].compile(add_source, "add")
         Device[cpu].compile(add_source, "add")
     assert heard == [("add", False), ("add", True)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "missing"), [("x86-64:avx512f,amx-fp16", "amx-fp16"), ("riscv64:v", "riscv64")]
+)
+def test_code_for_another_machine_is_not_run(
+    asked: str, missing: str, monkeypatch: pytest.MonkeyPatch, cpu: str
+) -> None:
+    machine = Target(arch="x86-64", features=frozenset(["avx512f", "amx-tile"]))
+    monkeypatch.setattr(device_module, "machine_target", lambda: machine)
+    monkeypatch.setenv("PELLUCID_TARGET", asked)
+    with pytest.raises(DeviceError) as caught:
+        Device[cpu].load(b"", "k")
+    text = str(caught.value)
+    assert text[: text.index("\n    at ")] == (
+        "kernels are compiled for another machine and cannot run here\n"
+        f"    missing  {missing}\n"
+        "    help:    unset PELLUCID_TARGET, or choose PELLUCID_DEVICE=NULL to compile only"
+    )
+    assert Device["NULL"].load(b"", "k").name == "k"
 
 
 def test_importing_compiles_nothing() -> None:

