@@ -126,10 +126,13 @@ def test_equal_objects_are_loaded_once_and_unloaded_when_forgotten(add_ir: str) 
 @own_loader
 def test_no_page_is_writable_and_executable() -> None:
     before = mapped_pages()
-    loaded = load_object(compile_llvm(MATH_IR, "math"))
-    fresh = mapped_pages() - before
-    address = loaded.address("math")
-    assert [mode for low, high, mode in fresh if low <= address < high] == ["r-xp"]
+    source = MATH_IR.replace("@math", "@of_this_test")  # nobody else has loaded it
+    loaded = load_object(compile_llvm(source, "of_this_test"))
+    after = mapped_pages()
+    fresh = after - before
+    address = loaded.address("of_this_test")
+    assert fresh
+    assert [mode for low, high, mode in after if low <= address < high] == ["r-xp"]
     assert not [mode for _, _, mode in fresh if "w" in mode and "x" in mode]
 
 
