@@ -66,7 +66,7 @@ def bounds(node: UOp) -> Interval:
     try:
         return node._bounds  # type: ignore[attr-defined,no-any-return]
     except AttributeError:
-        return _bounds_fact.fill(node)
+        return _fill(node)
 
 
 def full_range(dtype: DType) -> Interval:
@@ -96,12 +96,27 @@ def combine(node: UOp, given: list[Interval]) -> Interval:
     return found if full.min <= found.min and found.max <= full.max else full
 
 
-def _compute(node: UOp) -> Interval:
-    return combine(node, [s._bounds for s in node.src])  # type: ignore[attr-defined]
+def _fill(root: UOp) -> Interval:
+    """Compute and keep the bounds of *root* and of what they follow from, sources first."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if hasattr(node, "_bounds"):
+            stack.pop()
+            continue
+        follows = node.op in _RULES and node.dtype.kind in _COUNTED
+        missing = [s for s in node.src if not hasattr(s, "_bounds")] if follows else None
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        given = [s._bounds for s in node.src] if follows else []  # type: ignore[attr-defined]
+        _keep_bounds(node, combine(node, given))
+    return root._bounds  # type: ignore[attr-defined,no-any-return]
 
 
-_compute.__name__ = "bounds"
-_bounds_fact: fact[Interval] = fact(_compute)
+_COUNTED = (Kind.INT, Kind.UINT, Kind.INDEX, Kind.BOOL)
+_keep_bounds: Callable[[UOp, Interval], None] = UOp.__dict__["_bounds"].__set__
 
 Rule = Callable[[UOp, "list[Interval]"], Interval]
 

@@ -404,6 +404,7 @@ class _BuildWriter:
 
 # ---- rule sets -----------------------------------------------------------------------------------
 
+_bits = itertools.count()
 Matcher: TypeAlias = "Callable[[UOp, Any], UOp | None]"
 Member: TypeAlias = "Rule | RuleSet"
 
@@ -419,7 +420,9 @@ class Statistics:
 class RuleSet:
     """Rules by name, tried in order; the first that gives a new node wins.
 
-    With *any_order* the set promises that order does not matter, and tests are shared better.
+    With *any_order* the set promises that order does not matter, and tests are shared better. With
+    *remember*, nodes that `rewrite` found nothing to do for are marked, and passed over next time: for
+    sets that live as long as the process and whose rules look at nothing but the node.
 
     >>> from pellucid.ir.pattern import K, X
     >>> @rule(X * K)
@@ -439,9 +442,17 @@ class RuleSet:
         return None
     """
 
-    def __init__(self, name: str, members: Iterable[Member], *, any_order: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        members: Iterable[Member],
+        *,
+        any_order: bool = False,
+        remember: bool = False,
+    ) -> None:
         self.name = name
         self.any_order = any_order
+        self.bit = 1 << next(_bits) if remember else 0
         self.rules: tuple[Rule, ...] = tuple(_flattened(members))
         self.needs_context = any(r.needs_context for r in self.rules)
         self.matchers: dict[Op, Matcher | None] = {}

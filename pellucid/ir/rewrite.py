@@ -16,6 +16,7 @@ rewrites than nodes, raise RewriteLoopError naming the laws.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from pellucid.core.errors import RewriteLoopError
@@ -25,6 +26,7 @@ from pellucid.ir.uop import UOp
 
 FREE_REWRITES = 2000
 REWRITES_PER_NODE = 100
+_keep_normal: Callable[[UOp, int], None] = UOp.__dict__["_normal"].__set__
 
 
 def rewrite(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
@@ -46,42 +48,42 @@ class _Fixpoint:
         self.done: dict[UOp, UOp] = {}
         self.next_step: dict[UOp, UOp] = {}
         self.laws: list[str] = []
+        self.limit = FREE_REWRITES
 
     def run(self) -> UOp:
         """The result for the root."""
         done, next_step = self.done, self.next_step
-        matchers, ctx = self.rules.matchers, self.ctx
-        limit = FREE_REWRITES
+        matchers, ctx, bit = self.rules.matchers, self.ctx, self.rules.bit
+        made = tried = 0
         stack = [self.root]
-        tried = 0
         while stack:
             node = stack.pop()
             if node in done:
                 continue
             if node in next_step:
-                # back from what it became
-                done[node] = done[next_step[node]]
+                done[node] = done[next_step[node]]  # back from what it became
                 continue
-            src = node.src
-            waiting = False
-            changed = False
-            for source in src:
-                result = done.get(source)
-                if result is None:
+            if bit and getattr(node, "_normal", 0) & bit:
+                done[node] = node
+                continue
+            waiting = changed = False
+            for source in node.src:
+                if source in done:
+                    if done[source] is not source:
+                        changed = True
+                else:
                     if not waiting:
                         stack.append(node)
                         waiting = True
                     if source in next_step:
-                        raise self._loop(source)
+                        raise self._loop()
                     stack.append(source)
-                elif result is not source:
-                    changed = True
             if waiting:
                 continue
             if changed:
-                new: UOp | None = UOp(node.op, node.dtype, tuple([done[s] for s in src]), node.arg)
-                if origin.recording:
-                    origin.inherit(node, new)
+                made += 1
+                src = tuple([done[s] for s in node.src])
+                new: UOp | None = UOp(node.op, node.dtype, src, node.arg)
             else:
                 tried += 1
                 try:
@@ -91,33 +93,34 @@ class _Fixpoint:
                 new = None if matcher is None else matcher(node, ctx)
                 if new is None:
                     done[node] = node
+                    if bit:
+                        _keep_normal(node, getattr(node, "_normal", 0) | bit)
                     continue
-                if origin.recording:
-                    origin.inherit(node, new)
-                if last_fired.rule is not None:
-                    self.laws.append(last_fired.rule.name)
-                if len(self.laws) > limit:
-                    limit = self._raised_limit()
-            known = done.get(new)
-            if known is not None:
-                done[node] = known
+                self._log_rewrite()
+            if origin.recording:
+                origin.inherit(node, new)
+            if new in done:
+                done[node] = done[new]
                 continue
             if new in next_step or new is node:
-                raise self._loop(new)
+                raise self._loop()
             next_step[node] = new
             stack.append(node)
             stack.append(new)
         Statistics.tried += tried
+        Statistics.made += made
         return done[self.root]
 
-    def _raised_limit(self) -> int:
-        """How many rewrites this graph may have; raise when that many have been done."""
-        limit = FREE_REWRITES + REWRITES_PER_NODE * len(self.root.toposort())
-        if len(self.laws) > limit:
-            raise self._loop(None)
-        return limit
+    def _log_rewrite(self) -> None:
+        """Write down which law has fired; raise when far too many have."""
+        if last_fired.rule is not None:
+            self.laws.append(last_fired.rule.name)
+        if len(self.laws) > self.limit:
+            self.limit = FREE_REWRITES + REWRITES_PER_NODE * len(self.root.toposort())
+            if len(self.laws) > self.limit:
+                raise self._loop()
 
-    def _loop(self, node: UOp | None) -> RewriteLoopError:
+    def _loop(self) -> RewriteLoopError:
         """The error, naming the laws of the shortest period at the end of the log."""
         return RewriteLoopError(_period(self.laws), rule_set=self.rules.name)
 
@@ -172,7 +175,7 @@ def rewrite_top_down(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
         new = first[node]
         waiting = [s for s in new.src if s not in done]
         if waiting:
-            if any(s in first for s in waiting) and _depends_on_itself(stack, waiting, first):
+            if any(s in first for s in waiting):  # open, so it waits for itself
                 raise RewriteLoopError(_period(fired), rule_set=rules.name)
             stack.append(node)
             stack.extend(reversed(waiting))
@@ -182,8 +185,3 @@ def rewrite_top_down(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
             origin.inherit(node, made)
         done[node] = made
     return done[root]
-
-
-def _depends_on_itself(stack: list[UOp], waiting: list[UOp], first: dict[UOp, UOp]) -> bool:
-    """True when a source that is still open is one of those that wait for it."""
-    return any(s in first for s in waiting)

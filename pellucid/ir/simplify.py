@@ -26,6 +26,7 @@ SIMPLIFY = RuleSet(
     "simplify",
     [member for family in FAMILIES for member in (*getattr(family, "LAWS", ()), *family.RULES)],
     any_order=True,
+    remember=True,
 )
 
 

@@ -103,6 +103,7 @@ class UOp:
         "_bounds",
         "_cache",
         "_content",
+        "_normal",
         "_ranges",
         "_shape",
         "_stride",

@@ -12,6 +12,7 @@ from pellucid.core.dtype import DType, Kind, Scalar, bits_of, to_scalar, value_o
 from pellucid.ir.bounds import bounds
 from pellucid.ir.law import rule
 from pellucid.ir.op import Op, Ops, shift_left, shift_right
+from pellucid.ir.pattern import P
 from pellucid.ir.uop import UOp
 
 FOLDABLE = tuple(
@@ -19,6 +20,8 @@ FOLDABLE = tuple(
     for op in Ops.all()
     if op.is_elementwise and op.exact and (op.python is not None or op in (Ops.SHL, Ops.SHR))
 )
+_of_one_source = tuple(op for op in FOLDABLE if len(op.sources) == 1)
+_of_two_sources = tuple(op for op in FOLDABLE if len(op.sources) == 2)
 _DECIDABLE = tuple(
     op for op in Ops.all() if op.is_elementwise and op not in (Ops.BITCAST,) and op.exact
 )
@@ -50,12 +53,21 @@ def fold(node: UOp) -> UOp | None:
     )
 
 
-@rule(*FOLDABLE)
-def fold_literals(node: UOp) -> UOp | None:
-    """An exact op of literals is a literal."""
-    for source in node.src:
-        if source.op is not Ops.CONST:
-            return None
+@rule(P(_of_one_source, P(Ops.CONST)))
+def fold_one_literal(node: UOp) -> UOp | None:
+    """An exact op of a literal is a literal."""
+    return fold(node)
+
+
+@rule(P(_of_two_sources, P(Ops.CONST), P(Ops.CONST)))
+def fold_two_literals(node: UOp) -> UOp | None:
+    """An exact op of two literals is a literal."""
+    return fold(node)
+
+
+@rule(P(Ops.WHERE, P(Ops.CONST), P(Ops.CONST), P(Ops.CONST)))
+def fold_selection(node: UOp) -> UOp | None:
+    """A selection among literals is a literal."""
     return fold(node)
 
 
@@ -69,7 +81,7 @@ def fold_bitcast(node: UOp) -> UOp | None:
     return UOp(Ops.CONST, node.dtype, (), value_of_bits(node.dtype.scalar, bits))
 
 
-@rule(*_DECIDABLE)
+@rule(P(_DECIDABLE, kinds=(Kind.INT, Kind.UINT, Kind.INDEX, Kind.BOOL)))
 def decide_by_bounds(node: UOp) -> UOp | None:
     """A value whose bounds are one number is that number."""
     low, high = bounds(node)
@@ -105,4 +117,12 @@ def fold_splat(node: UOp) -> UOp | None:
     return UOp(Ops.CONST, node.dtype, (), source.arg) if source.is_const else None
 
 
-RULES = (fold_literals, fold_bitcast, decide_by_bounds, fold_lane, fold_splat)
+RULES = (
+    fold_one_literal,
+    fold_two_literals,
+    fold_selection,
+    fold_bitcast,
+    decide_by_bounds,
+    fold_lane,
+    fold_splat,
+)
