@@ -51,7 +51,7 @@ _WORD: Final = re.compile(r"\s*(\w+)(?=\s|$)")
 
 
 def to_text(root: UOp, names: bool = False) -> str:
-    """Print a graph, one node a line; with *names*, literals and parameters stand where they are used.
+    """Print a graph, one node a line; with *names*, leaves stand where they are used.
 
     >>> i = UOp.range(3, 0)
     >>> print(to_text(i * 4))
@@ -81,7 +81,7 @@ def _type_text(node: UOp) -> list[str]:
 
 
 def literal_text(value: Any) -> str:
-    """Print an arg as an expression that `from_text` reads; default fields of a record are left out.
+    """Print an arg as an expression that `from_text` reads, without default fields of records.
 
     >>> literal_text((1, -0.0, math.inf))
     '(1, -0.0, inf)'
@@ -173,7 +173,7 @@ def expression(node: UOp, depth: int = 3) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """Nodes that are gone and nodes that are new; those that only got other sources are left out."""
+    """Nodes that are gone and nodes that are new, without those that only got other sources."""
 
     removed: tuple[UOp, ...]
     added: tuple[UOp, ...]

@@ -13,6 +13,7 @@ Slow and obvious wins over fast: this is what every pass and every backend is co
 """
 
 from pellucid.ir.interpret.kernels import interpret, run_kernel, run_schedule
+from pellucid.ir.interpret.mapping import value_mapping
 from pellucid.ir.interpret.tensors import evaluate, evaluate_all
 from pellucid.ir.interpret.values import cast_values, from_storage, round_values, to_storage
 
@@ -26,4 +27,5 @@ __all__ = [
     "run_kernel",
     "run_schedule",
     "to_storage",
+    "value_mapping",
 ]

@@ -65,7 +65,7 @@ class _Launch:
     def __init__(
         self, root: UOp, buffers: Sequence[Array], variables: Mapping[str, int], poison: bool
     ) -> None:
-        self.root = _body_of(root)
+        self.root = body_of(root)
         self.variables = variables
         self.nodes = _nodes_of(self.root)
         self.params = {n: _param(n, buffers) for n in self.nodes if n.op is Ops.PARAM}
@@ -80,7 +80,7 @@ class _Launch:
             run_at_once(self.root, self.params, self.variables)
             return
         items = structure(self.root)
-        groups, locals_ = self.points(is_local=False), self.points(is_local=True)
+        groups, locals_ = (launch_points(self.nodes, self.variables, k) for k in (False, True))
         if len(groups) * len(locals_) > 1:
             for memory in self.params.values():
                 memory.track_races()
@@ -95,22 +95,6 @@ class _Launch:
                 machines.append(Machine(memories, self.variables, specials, visitor, early))
             _run_group(machines, items, order, numbers)
 
-    def points(self, is_local: bool) -> list[Point]:
-        """All values of the launch indices of one kind, in order."""
-        sizes: dict[str, int] = {}
-        for node in self.nodes:
-            if node.op is Ops.SPECIAL and node.arg.name.startswith("local") == is_local:
-                sizes[node.arg.name] = self.size_of(node)
-        names = sorted(sizes)
-        counts = [range(sizes[name]) for name in names]
-        return [dict(zip(names, point, strict=True)) for point in itertools.product(*counts)]
-
-    def size_of(self, special: UOp) -> int:
-        machine = Machine({}, self.variables, {}, Visitor(0, 0, 0), frozenset())
-        for node in special.src[0].toposort():
-            machine.step(node)
-        return int(machine.value(special.src[0])[0])
-
     def shared_memory(self, tracked: bool) -> dict[UOp, Memory]:
         memories = dict(self.params)
         for node in self.defines:
@@ -124,7 +108,26 @@ class _Launch:
         return {n: _new_memory(n) for n in self.defines if n.arg.space is AddrSpace.REG}
 
 
-def _body_of(root: UOp) -> UOp:
+def launch_points(nodes: list[UOp], variables: Mapping[str, int], is_local: bool) -> list[Point]:
+    """All values of the launch indices of one kind, in order: groups, or items of a group."""
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        if node.op is Ops.SPECIAL and node.arg.name.startswith("local") == is_local:
+            sizes[node.arg.name] = _size_of(node, variables)
+    names = sorted(sizes)
+    counts = [range(sizes[name]) for name in names]
+    return [dict(zip(names, point, strict=True)) for point in itertools.product(*counts)]
+
+
+def _size_of(special: UOp, variables: Mapping[str, int]) -> int:
+    machine = Machine({}, variables, {}, Visitor(0, 0, 0), frozenset())
+    for node in special.src[0].toposort():
+        machine.step(node)
+    return int(machine.value(special.src[0])[0])
+
+
+def body_of(root: UOp) -> UOp:
+    """What there is to run: a SINK or a LINEAR, itself or inside of a PROGRAM."""
     if root.op is not Ops.PROGRAM:
         return root
     linears = [s for s in root.src if s.op is Ops.LINEAR]
