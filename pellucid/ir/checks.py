@@ -60,7 +60,7 @@ def literals_are_of_their_type(node: UOp) -> Message:
 
 
 def elementwise_sources_agree(node: UOp) -> Message:
-    """All sources of an elementwise op have one type (conditions: bool), lanes and shape."""
+    """All sources of an elementwise op have one type (conditions: bool) and as many lanes."""
     if not node.op.is_elementwise:
         return None
     alike = node.src[1:] if node.op is Ops.WHERE else node.src
@@ -68,8 +68,6 @@ def elementwise_sources_agree(node: UOp) -> Message:
         return f"{node.op.name} of {_names(s.dtype for s in alike)}"
     if len({s.dtype.lanes for s in node.src}) > 1:
         return f"{node.op.name} of {_names(s.dtype.lanes for s in node.src)} lanes"
-    if len({s.shape for s in node.src}) > 1:
-        return f"{node.op.name} of shapes {_names(s.shape for s in node.src)}"
     return None
 
 
@@ -136,6 +134,13 @@ def tensors_have_a_shape(node: UOp) -> Message:
     if node.op is Ops.SINK or node.shape is not None:
         return None
     return f"{node.op.name} has no shape"
+
+
+def shapes_agree(node: UOp) -> Message:
+    """All sources of an elementwise op have one shape: broadcasting is EXPAND."""
+    if node.op.is_elementwise and len({s.shape for s in node.src}) > 1:
+        return f"{node.op.name} of shapes {_names(s.shape for s in node.src)}"
+    return None
 
 
 def one_lane_each(node: UOp) -> Message:
@@ -593,10 +598,10 @@ def program_has_its_parts(node: UOp) -> Message:
 
 _FLOAT_ONLY: Final = (Ops.FDIV, Ops.SQRT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.FTOI)
 _OF_FLOATS: Final = frozenset(_FLOAT_ONLY) | (set(TRANSCENDENTAL) - {Ops.THREEFRY})
-_OF_INTEGERS: Final = frozenset(
-    (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.IDIV, Ops.IMOD)
-    + (Ops.SHL, Ops.SHR, Ops.ISHL, Ops.ISHR)
-)
+_OF_INTEGERS: Final = {
+    *(Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.IDIV, Ops.IMOD),
+    *(Ops.SHL, Ops.SHR, Ops.ISHL, Ops.ISHR),
+}
 _OF_BITS: Final = frozenset([Ops.AND, Ops.OR, Ops.XOR])
 _CONDITIONS: Final = {Ops.WHERE: 0, Ops.IF: 0, Ops.INDEX: 2, Ops.LOAD: 2, Ops.STORE: 2}
 _EXPANDED: Final = (AxisKind.LANES, AxisKind.UPCAST, AxisKind.UNROLL)

@@ -99,6 +99,7 @@ _EVERYWHERE: Final[tuple[Check, ...]] = (
 _TENSOR_CHECKS: Final[tuple[Check, ...]] = (
     *_EVERYWHERE,
     checks.tensors_have_a_shape,
+    checks.shapes_agree,
     checks.one_lane_each,
     checks.reduce_has_no_ranges_yet,
     checks.movement_fits_its_source,
