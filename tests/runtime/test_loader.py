@@ -125,9 +125,10 @@ def test_equal_objects_are_loaded_once_and_unloaded_when_forgotten(add_ir: str) 
 
 @own_loader
 def test_no_page_is_writable_and_executable() -> None:
-    before = mapped_pages()
     source = MATH_IR.replace("@math", "@of_this_test")  # nobody else has loaded it
-    loaded = load_object(compile_llvm(source, "of_this_test"))
+    binary = compile_llvm(source, "of_this_test")
+    before = mapped_pages()  # only now: llvmlite maps pages of its own
+    loaded = load_object(binary)
     after = mapped_pages()
     fresh = after - before
     address = loaded.address("of_this_test")
