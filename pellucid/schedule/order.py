@@ -37,15 +37,24 @@ class Order:
 def order_drafts(plan: Plan, pending: frozenset[int], kept: set[UOp]) -> Order:
     """Find the dependences, and decide which writes happen in place.
 
-    *pending* are slots, *kept* versions (outputs) that must keep their values.
+    *pending* are slots, *kept* versions (outputs) that must keep their values. A given buffer may
+    only end up with a version that is an output: otherwise nobody would know what it holds.
     """
-    return _Ordering(plan, pending, kept).run()
+    while True:
+        ordering = _Ordering(plan, pending, kept)
+        order = ordering.run()
+        unnamed = {slot for slot, last in ordering.latest.items() if last not in kept}
+        if not unnamed:
+            return order
+        pending |= unnamed
 
 
 class _Ordering:
     def __init__(self, plan: Plan, pending: frozenset[int], kept: set[UOp]) -> None:
         self.plan, self.pending, self.kept = plan, pending, kept
         self.overwritten: set[UOp] = set()
+        self.slot_of: dict[UOp, int] = {}  # versions in the storage of a given buffer
+        self.latest: dict[int, UOp] = {}
         self.before: dict[Draft, set[Draft]] = {d: set() for d in reversed(plan.drafts)}
         self.after: dict[Draft, set[Draft]] = {d: set() for d in self.before}
         self.readers: dict[UOp, list[Draft]] = {}
@@ -79,22 +88,32 @@ class _Ordering:
         base = draft.base
         assert base is not None, "only a write has a base"
         others = [r for r in self.readers[base] if r is not draft]
-        if self.must_keep(base) or self.reaches(draft, others):
+        if self.must_keep(draft, base) or self.reaches(draft, others):
             if not draft.covers_base:
                 self.result.copies_base.add(draft.root)
             return
         self.result.in_place.add(draft.root)
         self.overwritten.add(base)
+        slot = self.slot(base)
+        if slot is not None:
+            self.slot_of[draft.root] = slot
+            self.latest[slot] = draft.root
         late = any(self.position[reader] > self.position[draft] for reader in others)
         for reader in others:
             self.put_before(reader, draft)
         if late:
             self.sort()
 
-    def must_keep(self, base: UOp) -> bool:
+    def slot(self, version: UOp) -> int | None:
+        """The given buffer that *version* lives in, if any."""
+        return int(version.arg.slot) if version.op is Ops.PARAM else self.slot_of.get(version)
+
+    def must_keep(self, draft: Draft, base: UOp) -> bool:
+        """True when the old value of *base* is needed afterwards."""
         if base in self.kept or base in self.overwritten:
             return True
-        return base.op is Ops.PARAM and base.arg.slot in self.pending
+        slot = self.slot(base)
+        return slot is not None and (slot in self.pending or draft.root.op is not Ops.WRITE)
 
     def reaches(self, start: Draft, goals: Iterable[Draft]) -> bool:
         """True when one of *goals* needs *start* to run before it."""

@@ -1,0 +1,369 @@
+"""How graphs are cut into kernels: known patterns, their counts, their reasons, their text."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pellucid.core.dtype import dtypes
+from pellucid.core.errors import DeviceError
+from pellucid.ir.arg import CheckArg
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.schedule import schedule, schedule_cache
+from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES
+from tests.schedule.graphs import (
+    buffer_of,
+    check,
+    exp,
+    gather,
+    keep,
+    kernels,
+    matmul,
+    num_calls,
+    reasons,
+    reduce,
+    scatter,
+    spread,
+    tensor,
+)
+
+
+def softmax(x: UOp) -> UOp:
+    size = x.known_shape[1]
+    e = exp(x - keep(reduce(x, 1, op=Ops.MAX), 1, size))
+    return e / keep(reduce(e, 1), 1, size)
+
+
+def test_elementwise_chain_is_one_kernel() -> None:
+    x, y = tensor((4, 3)), tensor((4, 3))
+    assert num_calls(((x + y) * 2.0).maximum(x)) == 1
+
+
+def test_matmul_bias_relu_is_one_kernel() -> None:
+    x, w, b = tensor((4, 3)), tensor((3, 5)), tensor((5,))
+    assert num_calls((matmul(x, w) + spread(b, (4, 5))).maximum(0.0)) == 1
+
+
+def test_softmax_is_three_kernels() -> None:
+    """Maximum, sum of exp, quotient: exp is computed twice, as that is about as cheap as a load."""
+    for size in (8, 4096):
+        result = schedule([softmax(tensor((64, size)))])
+        assert len(result.linear.src) == 3
+    assert num_calls(softmax(tensor((4, 8)))) == 3
+
+
+def test_mean_and_variance_are_two_kernels() -> None:
+    x = tensor((4, 8))
+    mean = reduce(x, 1) * 0.125
+    centred = x - keep(mean, 1, 8)
+    assert num_calls(reduce(centred * centred, 1) * 0.125, mean) == 2
+
+
+def test_two_reductions_of_one_input_share_a_kernel_and_its_loop() -> None:
+    x = tensor((4, 8))
+    result = check([reduce(x, 1), reduce(x * x, 1)])
+    (kernel,) = kernels(result)
+    ranges = [n for n in kernel.toposort() if n.op is Ops.RANGE]
+    assert len(ranges) == 2
+
+
+def test_normalised_rows_store_the_scale_not_the_sum() -> None:
+    """What follows a reduction elementwise is stored with it when it is used again and again."""
+    x = tensor((4, 8))
+    scale = UOp.make(Ops.SQRT, reduce(x * x, 1) + 1.0)
+    result = check([x / keep(scale, 1, 8)])
+    assert len(result.linear.src) == 2
+    assert any(n.op is Ops.SQRT for n in kernels(result)[0].toposort())
+
+
+def conv2d(x: UOp, w: UOp) -> UOp:
+    """Windows of a padded image as views only: (c, h, w) and (o, c, 3, 3) to (o, h, w)."""
+    (c, h, width), o = x.known_shape, w.known_shape[0]
+    padded = x.pad(((0, 0), (1, 1), (1, 1)))
+    ph, pw = h + 2, width + 2
+    tall = padded.reshape((c, 1, ph, pw)).expand((c, 3, ph, pw)).reshape((c, 3 * ph, pw))
+    tall = tall.pad(((0, 0), (0, 3), (0, 0))).shrink(((0, c), (0, 3 * (ph + 1)), (0, pw)))
+    rows = tall.reshape((c, 3, ph + 1, pw)).shrink(((0, c), (0, 3), (0, h), (0, pw)))
+    wide = rows.reshape((c, 3, h, 1, pw)).expand((c, 3, h, 3, pw)).reshape((c, 3, h, 3 * pw))
+    wide = wide.pad(((0, 0), (0, 0), (0, 0), (0, 3)))
+    windows = wide.reshape((c, 3, h, 3, pw + 1)).shrink(
+        ((0, c), (0, 3), (0, h), (0, 3), (0, width))
+    )
+    shape = (o, c, 3, h, 3, width)
+    weights = w.reshape((o, c, 3, 1, 3, 1)).expand(shape)
+    return reduce(spread(windows, shape) * weights, 1, 2, 4)
+
+
+def test_convolution_is_one_kernel_without_movement() -> None:
+    x, w = tensor((2, 5, 6)), tensor((3, 2, 3, 3))
+    result = check([conv2d(x, w)])
+    (kernel,) = kernels(result)
+    assert not any(n.op.is_movement for n in kernel.toposort())
+
+
+def test_pool_is_one_kernel_and_a_sum_after_it_too() -> None:
+    x = tensor((4, 6)).reshape((2, 2, 3, 2))
+    pooled = reduce(x, 1, 3, op=Ops.MAX)
+    assert num_calls(pooled) == 1
+    assert num_calls(reduce(pooled, 0, 1)) == 1  # a small reduction inside another one
+
+
+def test_sum_after_matmul_is_two_kernels() -> None:
+    a, b = tensor((4, 16)), tensor((16, 4))
+    result = check([reduce(matmul(a, b), 0, 1, op=Ops.MAX)])
+    assert reasons(result) == ["another reduction follows", "output asked for"]
+
+
+def test_reduction_of_a_reduction_with_one_op_is_one() -> None:
+    x = tensor((4, 16, 3))
+    result = check([reduce(reduce(x, 1), 0, 1)])
+    (kernel,) = kernels(result)
+    assert sum(n.op is Ops.REDUCE for n in kernel.toposort()) == 1
+
+
+def test_small_floats_are_summed_in_float32() -> None:
+    x = tensor((300,), dtypes.float16)
+    (kernel,) = kernels(check([reduce(x + 1.0, 0)]))
+    (found,) = [n for n in kernel.toposort() if n.op is Ops.REDUCE]
+    assert found.dtype is dtypes.float32
+
+
+def test_expensive_value_with_several_users_is_stored() -> None:
+    x, y = tensor((1000,)), tensor((1000,))
+    value = x
+    for _ in range(4):
+        value = UOp.make(Ops.SIN, value * y)
+    rows = spread(value, (50, 1000))
+    result = schedule([rows + tensor((50, 1000))])
+    assert len(result.linear.src) == 2
+    assert reasons(result)[0].startswith("wanted 50 times")
+
+
+def test_cheap_value_with_several_users_is_computed_again() -> None:
+    x = tensor((100,))
+    result = schedule([spread(x * 2.0, (50, 100)) + tensor((50, 100))])
+    assert len(result.linear.src) == 1
+
+
+def test_outputs_that_need_each_other_elementwise_share_a_kernel() -> None:
+    x = tensor((70, 100))
+    y = (x + 1.0).maximum(0.0)
+    assert num_calls(y, y * 3.0, y + x) == 1
+
+
+def test_small_independent_outputs_share_a_kernel_and_large_ones_do_not() -> None:
+    small = [tensor((10,)) + 1.0, tensor((10,)) * 2.0]
+    large = [tensor((10_000,)) + 1.0, tensor((10_000,)) * 2.0]
+    assert num_calls(*small) == 1
+    assert num_calls(*large) == 2
+
+
+def test_sharing_makes_no_cycle() -> None:
+    """first -> total -> last: first and last are over the same ranges, but total is between them."""
+    x = tensor((8,))
+    first = x + 1.0
+    total = reduce(first, 0)
+    last = first * spread(total, (8,))
+    assert num_calls(first, last) == 3
+
+
+def test_equal_kernels_are_one_node() -> None:
+    result = check([exp(tensor((10_000,)) + 1.0), exp(tensor((10_000,)) + 1.0)])
+    first, second = kernels(result)
+    assert first is second
+
+
+def test_kernels_of_equal_graphs_are_one_node_whatever_the_buffers() -> None:
+    first = schedule([softmax(tensor((5, 7)))])
+    schedule_cache.clear()
+    second = schedule([softmax(tensor((5, 7)))])
+    assert kernels(first) == kernels(second)
+
+
+def test_constants_and_counters_need_no_buffer() -> None:
+    iota = UOp(Ops.IOTA, dtypes.int32, (), 6).reshape((2, 3))
+    result = check([iota * 2 + 1])
+    (call,) = result.linear.src
+    assert len(call.src) == 2
+
+
+def test_output_that_is_a_buffer_needs_no_kernel() -> None:
+    x = tensor((4, 3))
+    result = check([x, x.reshape((12,))])
+    assert result.linear.src == ()
+    assert result.stored[x] is x
+
+
+def test_output_that_is_a_view_is_copied() -> None:
+    x = tensor((4, 3))
+    assert num_calls(x.permute((1, 0))) == 1
+
+
+def test_contiguous_is_a_value_of_its_own() -> None:
+    x = tensor((4, 3))
+    output = UOp.make(Ops.CONTIGUOUS, x)
+    result = check([output])
+    assert buffer_of(result.stored[output]) is not buffer_of(x)
+    assert reasons(result) == ["output asked for"]
+
+
+def test_leaves_and_detach_vanish() -> None:
+    x = tensor((4,))
+    leaf = UOp.make(Ops.LEAF, x, arg=1)
+    result = check([leaf, UOp.make(Ops.DETACH, leaf) + 1.0])
+    assert result.stored[leaf] is x
+
+
+def test_empty_tensors_need_no_kernel() -> None:
+    x = tensor((0, 3))
+    result = check([x + 1.0, reduce(x, 0), x.pad(((2, 0), (0, 1)), 7.0)])
+    assert len(result.linear.src) == 2
+    identities = [check([reduce(x, 0, op=op)]) for op in (Ops.MUL, Ops.MAX)]
+    assert all(len(r.linear.src) == 1 for r in identities)
+
+
+def test_scalar_output_has_no_loop() -> None:
+    (kernel,) = kernels(check([tensor(()) + 1.0]))
+    assert kernel.src[0].op is Ops.STORE
+
+
+def test_copy_to_another_device() -> None:
+    x = tensor((4, 3))
+    there = UOp.make(Ops.COPY, x * 2.0, arg="NULL")
+    result = schedule([there + 1.0])
+    assert [c.src[0].op for c in result.linear.src] == [Ops.SINK, Ops.COPY, Ops.SINK]
+    assert [c.src[1].arg.device for c in result.linear.src] == ["CPU", "NULL", "NULL"]
+    assert reasons(result)[:2] == [
+        "read by a copy to another device",
+        "a copy to another device",
+    ]
+
+
+def test_copy_to_the_same_device_is_nothing() -> None:
+    x = tensor((4, 3))
+    assert num_calls(UOp.make(Ops.COPY, x * 2.0, arg="CPU") + 1.0) == 1
+
+
+def test_values_of_two_devices_do_not_meet() -> None:
+    x, y = tensor((4,), device="CPU"), tensor((4,), device="NULL")
+    with pytest.raises(DeviceError, match=r"add takes values on CPU and on NULL"):
+        schedule([x + y])
+
+
+def test_check_flags_come_back() -> None:
+    x, i = tensor((4,)), tensor((3,), dtypes.int64)
+    arg = CheckArg("getitem", 0, 4)
+    flag = reduce(i, 0, op=Ops.MIN)
+    value = UOp.make(Ops.CHECK, gather(x, i), flag, arg=arg)
+    result = schedule([value + 1.0])
+    ((buffer, found),) = result.checks
+    assert found == arg
+    assert buffer.arg.size == 1
+    assert len(result.linear.src) == 2
+
+
+# ---- gather and scatter ---------------------------------------------------------------------------
+
+
+def test_gather_is_one_kernel_and_reads_zero_outside() -> None:
+    x, i = tensor((3, 4)), tensor((5,), dtypes.int32)
+    result = check([gather(x * 2.0, i) + 1.0])  # the indices are -4 … 4
+    assert len(result.linear.src) == 1
+
+
+def test_gather_of_gathered_indices() -> None:
+    x, i, j = tensor((9,)), tensor((5,), dtypes.int64), tensor((6, 2), dtypes.int32)
+    assert num_calls(gather(x, gather(i, j)) * 2.0) == 1
+    both = gather(tensor((5, 5, 2)), j, j + 1)
+    assert num_calls(both) == 1
+
+
+def test_gather_from_a_reduction_stores_it() -> None:
+    """… unless so few rows are taken that no row could be computed twice on average."""
+    x = tensor((3, 40))
+    assert num_calls(gather(reduce(x, 1), tensor((5,), dtypes.int32))) == 2
+    assert num_calls(gather(reduce(x, 1), tensor((2,), dtypes.int32))) == 1
+
+
+@pytest.mark.parametrize("op", [None, Ops.ADD, Ops.MAX])
+def test_scatter_copies_its_base_and_runs_in_order(op: object) -> None:
+    base, value, i = tensor((5, 2)), tensor((9, 2)), tensor((9,), dtypes.int32)
+    result = check([scatter(base, value * 2.0, i, op=op)])
+    first, second = kernels(result)
+    assert not first.arg.ordered
+    assert second.arg.ordered
+
+
+def test_scatter_into_zeros_fills_and_scatters() -> None:
+    zeros = UOp.const(dtypes.float32, 0.0).expand((5,))
+    value, i = tensor((9,)), tensor((9,), dtypes.int32)
+    result = check([scatter(zeros, exp(value), i, op=Ops.ADD)], rtol=1e-4)
+    assert len(result.linear.src) == 2
+
+
+# ---- limits ---------------------------------------------------------------------------------------
+
+
+def longest(result_kernels: list[UOp]) -> int:
+    return max(sum(n.op.is_elementwise for n in k.toposort()) for k in result_kernels)
+
+
+def test_long_chain_is_cut_and_takes_no_longer_than_it_should() -> None:
+    x = tensor((16,))
+    for step in range(10_000):
+        x = x + float(step % 7)
+    started = time.perf_counter()
+    result = schedule([x])
+    assert time.perf_counter() - started < 2
+    assert len(result.linear.src) == 25
+    assert reasons(result)[0] == f"over the limit of {MAX_NODES} operations in a kernel"
+    assert longest(kernels(result)) <= MAX_NODES + 10
+
+
+def test_many_inputs_are_cut() -> None:
+    parts = [tensor((2,)) for _ in range(300)]
+    whole = None
+    for place, part in enumerate(parts):
+        padded = part.pad(((2 * place, 2 * (299 - place)),))
+        whole = padded if whole is None else whole + padded
+    assert whole is not None
+    result = check([whole])
+    assert max(len(call.src) for call in result.linear.src) <= MAX_BUFFERS + 2
+    assert len(result.linear.src) <= 10
+
+
+def test_diamonds_stay_small() -> None:
+    values = [tensor((4,)), tensor((4,))]
+    for _ in range(13):
+        values += [values[-1] + values[-2], values[-1] * values[-2]]
+    result = schedule([values[-1] + values[-2]])
+    assert len(result.linear.src) == 1
+    assert longest(kernels(result)) < 60
+
+
+def test_diamonds_through_views_stay_small() -> None:
+    x = tensor((8, 8))
+    for _ in range(30):
+        x = x + x.permute((1, 0))
+    for _ in range(60):
+        x = x + x.pad(((1, 0), (0, 0))).shrink(((0, 8), (0, 8)))
+    started = time.perf_counter()
+    result = schedule([x])
+    assert time.perf_counter() - started < 2
+    assert longest(kernels(result)) <= 2 * MAX_NODES
+
+
+def test_stack_of_three_thousand() -> None:
+    total = None
+    for place in range(3000):
+        row = UOp.const(dtypes.int64, place).expand((1, 2))
+        padded = row.pad(((place, 2999 - place), (0, 0)))
+        total = padded if total is None else total + padded
+    assert total is not None
+    started = time.perf_counter()
+    schedule([reduce(total, 0, 1)])
+    assert time.perf_counter() - started < 6
+
+
