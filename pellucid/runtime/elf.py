@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 MACHINE_X86_64: Final = 62
 MACHINE_AARCH64: Final = 183
 
+SECTION_NULL: Final = 0  # a header of no section
 SECTION_NOBITS: Final = 8  # occupies memory, not the file (.bss)
 FLAG_WRITE: Final = 1
 FLAG_ALLOC: Final = 2
@@ -67,7 +68,8 @@ class Section(NamedTuple):
     @property
     def is_loaded(self) -> bool:
         """True for sections that occupy memory; unwind tables are left out, nobody reads them."""
-        return bool(self.flags & FLAG_ALLOC) and not self.name.startswith((".eh_frame", ".note"))
+        is_wanted = self.kind != SECTION_NULL and self.flags & FLAG_ALLOC
+        return bool(is_wanted) and not self.name.startswith((".eh_frame", ".note"))
 
 
 class Symbol(NamedTuple):
@@ -176,7 +178,7 @@ def _read_sections(
 
 def _check_section(section: Section, file_bytes: int) -> None:
     label = f"section {section.number} ({section.name})"
-    if section.kind not in (SECTION_NOBITS, 0):
+    if section.kind not in (SECTION_NOBITS, SECTION_NULL):
         _check_range(label, section.offset, section.size, file_bytes)
     if section.alignment & (section.alignment - 1):
         raise DamagedObjectError(f"{label} has alignment {section.alignment}, not a power of two")

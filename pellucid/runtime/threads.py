@@ -88,17 +88,16 @@ class _Job:
     def __init__(self, part: Callable[[int], object], indices: range) -> None:
         self._part = part
         self._indices = indices
-        self._token = [True]
+        self._owner: dict[str, int] = {}
         self._done = threading.Lock()
         self._done.acquire()
         self._is_done = False
         self._error: BaseException | None = None
 
     def _claim(self) -> bool:
-        try:
-            return self._token.pop()  # one operation: two threads cannot both get it
-        except IndexError:
-            return False
+        """Tell whether the job is this thread's; the first that asks gets it."""
+        me = threading.get_ident()
+        return self._owner.setdefault("thread", me) == me  # one operation, no lock needed
 
     def run_if_unclaimed(self) -> None:
         """Run the parts, unless somebody else does. An error is kept for `wait`."""
@@ -115,11 +114,11 @@ class _Job:
     def wait(self) -> list[BaseException]:
         """Wait until the parts are done, also through Ctrl-C: they still use the buffers.
 
-        What nobody has begun is given up: that only happens after an error. Returns errors.
+        There is nothing to wait for when the job is the caller's own (it has run, or was cut off by
+        Ctrl-C), or when nobody has begun it, which happens after an error only. Returns errors.
         """
         errors: list[BaseException] = []
-        self._is_done = self._claim() or self._is_done
-        while not self._is_done:
+        while not (self._claim() or self._is_done):
             try:
                 self._done.acquire()
             except KeyboardInterrupt as interrupt:

@@ -182,6 +182,9 @@ def objects() -> list[bytes]:
     return made
 
 
+ODD_NUMBERS = [0, 1, 4096, 1 << 31, 1 << 63, (1 << 63) - 1, (1 << 64) - 1]
+
+
 def refused_or_loaded(binary: bytes) -> bool:
     """Load *binary* without running it; True when it was refused by an error of ours."""
     try:
@@ -224,7 +227,12 @@ def test_damaged_tables_never_crash_the_loader(objects: list[bytes], seed: int) 
                 places += range(section.offset, section.offset + section.size)
         for _ in range(60):
             damaged = bytearray(binary)
-            damaged[chance.choice(places)] = chance.randrange(256)
+            for _ in range(chance.choice([1, 1, 2, 4])):
+                place = chance.choice(places)
+                if chance.random() < 0.3 and place + 8 <= len(damaged):
+                    struct.pack_into("<Q", damaged, place, chance.choice(ODD_NUMBERS))
+                else:
+                    damaged[place] = chance.randrange(256)
             refused_or_loaded(bytes(damaged))
 
 
@@ -265,6 +273,14 @@ def test_an_object_for_another_machine_is_refused(objects: list[bytes]) -> None:
         "    reason  it is for ELF machine 183, this is 62\n"
         "    help:   clear the compile cache (PELLUCID_CACHE_DIR) and run again\n"
     )
+
+
+@own_loader
+def test_a_header_without_a_section_is_not_loaded(objects: list[bytes]) -> None:
+    table_offset = struct.unpack_from("<Q", objects[0], 40)[0]
+    changed = bytearray(objects[0])
+    struct.pack_into("<IIQQQQ", changed, table_offset, 0, 0, 2, 0, 1 << 20, 100)
+    load_object(bytes(changed))
 
 
 @own_loader
