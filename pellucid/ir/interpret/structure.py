@@ -156,10 +156,11 @@ def values_used(node: UOp) -> tuple[UOp, ...]:
     return () if node.op in (Ops.AFTER, Ops.GROUP, Ops.END) else node.src
 
 
-def _reads(node: UOp, storages: set[UOp]) -> bool:
-    if node.op is Ops.LOAD and storage_of(node) in storages:
-        return True
-    return any(s.op is Ops.INDEX and storage_of(s) in storages for s in values_used(node))
+def _reads(node: UOp, storages: set[UOp]) -> list[UOp]:
+    """The nodes at which *node* reads from *storages*: itself, or INDEX sources used as values."""
+    if node.op is Ops.LOAD:
+        return [node] if storage_of(node) in storages else []
+    return [s for s in values_used(node) if s.op is Ops.INDEX and storage_of(s) in storages]
 
 
 def _live_nodes(loop: UOp) -> set[UOp]:
@@ -172,7 +173,9 @@ def _live_nodes(loop: UOp) -> set[UOp]:
     if written:
         turned: set[UOp] = set()
         for node in body.toposort(lambda n: n.op is not Ops.END):
-            if _reads(node, written) or not turned.isdisjoint(node.src):
+            reads = _reads(node, written)
+            turned.update(reads)
+            if reads or not turned.isdisjoint(node.src):
                 turned.add(node)
         live |= turned
     return live
