@@ -742,7 +742,7 @@ def _close_loop(w: LLVMWriter, loop: _Loop) -> None:
     w.label(f"end{number}")
     for register in w.bodies[loop.node]:
         if register not in loop.carried:
-            del w.registers[register]  # it was born inside, so nobody may read it outside
+            w.registers.pop(register, None)  # born inside: nobody may read it outside
         elif loop.guarded:
             start, final = loop.initial[register], w.registers[register]
             sources = f"[ {start}, %{loop.before} ], [ {final}, %{last} ]"
