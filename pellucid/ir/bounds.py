@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
-from pellucid.core.dtype import DType, Kind, to_scalar, wrap
-from pellucid.ir.op import Op, Ops, floor_divide, truncated_divide
+from pellucid.core.dtype import DType, Kind, wrap
+from pellucid.ir.op import COMPARISONS, Op, Ops, floor_divide, truncated_divide
 from pellucid.ir.uop import UOp, fact
 
 
@@ -443,3 +443,102 @@ _DIVISORS: dict[Op, Callable[[UOp, list[int]], int]] = {
     Ops.STACK: lambda node, given: math.gcd(*given),
     Ops.AFTER: lambda node, given: given[0],
 }
+
+
+# ---- under a condition ---------------------------------------------------------------------------
+
+Facts: TypeAlias = "dict[UOp, Interval]"
+MANY_NODES = 128
+
+
+def facts_of(condition: UOp, holds: bool = True) -> Facts:
+    """What is known of the nodes of a bool *condition* where it is true (or false).
+
+    >>> i = UOp.range(10, 0)
+    >>> facts_of(i * 2 < 7)[i]
+    Interval(min=0, max=3)
+    """
+    facts: Facts = {}
+    stack = [(condition, holds)]
+    while stack:
+        node, truth = stack.pop()
+        facts[node] = _YES if truth else _NO
+        op = node.op
+        if op is (Ops.AND if truth else Ops.OR):
+            stack += [(s, truth) for s in node.src]
+        elif op is Ops.XOR and node.src[1].is_const:
+            stack.append((node.src[0], truth != node.src[1].arg))
+        elif op in COMPARISONS and node.src[0].dtype.kind in _INTEGERS:
+            _note_comparison(node, truth, facts)
+    return facts
+
+
+def _note_comparison(node: UOp, truth: bool, facts: Facts) -> None:
+    left, right = node.src
+    a, b = bounds(left), bounds(right)
+    op = node.op
+    if op is Ops.CMPEQ or op is Ops.CMPNE:
+        if truth == (op is Ops.CMPEQ):
+            _note(left, b, facts)
+            _note(right, a, facts)
+        return
+    gap = 1 if op is Ops.CMPLT else 0
+    if not truth:  # not (left < right) is right <= left
+        left, right, a, b, gap = right, left, b, a, 1 - gap
+    _note(left, Interval(a.min, b.max - gap), facts)
+    _note(right, Interval(a.min + gap, b.max), facts)
+
+
+def _note(node: UOp, interval: Interval, facts: Facts) -> None:
+    """Note that *node* lies in *interval*, and what follows for its sources."""
+    stack = [(node, interval)]
+    while stack:
+        node, interval = stack.pop()
+        known = facts.get(node, bounds(node))
+        interval = interval.meet(known)
+        if interval == known or node.op is Ops.CONST:
+            continue
+        facts[node] = interval
+        if node.dtype.kind is not Kind.INDEX or len(node.src) != 2:
+            continue
+        x, y = node.src
+        if node.op is Ops.ADD:
+            a, b = bounds(x), bounds(y)
+            stack.append((x, Interval(interval.min - b.max, interval.max - b.min)))
+            stack.append((y, Interval(interval.min - a.max, interval.max - a.min)))
+        elif node.op is Ops.MUL and y.is_const and y.arg:
+            low, high = interval if y.arg > 0 else (-interval.max, -interval.min)
+            size = abs(y.arg)
+            stack.append((x, Interval(-(-low // size), high // size)))
+        elif node.op is Ops.FLOORDIV and y.is_const and y.arg > 0:
+            stack.append((x, Interval(interval.min * y.arg, interval.max * y.arg + y.arg - 1)))
+
+
+def bounds_under(node: UOp, facts: Facts) -> Interval:
+    """The interval of *node* where *facts* hold; no wider than `bounds(node)`.
+
+    >>> i, j = UOp.range(10, 0), UOp.range(4, 1)
+    >>> bounds_under(i * 4 + j, facts_of(i < 2))
+    Interval(min=0, max=7)
+    """
+    done: Facts = {}
+    stack = [node]
+    steps = 0
+    while stack:
+        top = stack[-1]
+        if top in done:
+            stack.pop()
+            continue
+        steps += 1
+        follows = top.op in _RULES and top.dtype.kind in _COUNTED and steps < MANY_NODES
+        missing = [s for s in top.src if s not in done] if follows else []
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        found = bounds(top)
+        if follows and top.src:
+            found = combine(top, [done[s] for s in top.src]).meet(found)
+        noted = facts.get(top)
+        done[top] = found if noted is None else noted.meet(found)
+    return done[node]

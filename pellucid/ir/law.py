@@ -25,8 +25,11 @@ A `RuleSet` is a list of both; it compiles a matcher per op the first time that 
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
+import json
+import pathlib
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
@@ -168,8 +171,29 @@ class Law(Rule):
         given = f"  if {text_of(self.condition)}" if self.condition is not None else ""
         return f"{text_of(self.left)} = {text_of(self.right)}{given}"
 
+    @property
+    def holds_for(self) -> str:
+        """The types of the variables, as text: `x: Index, Wrap`."""
+        groups: dict[str, list[str]] = {}
+        for name, members in self.types.items():
+            groups.setdefault("|".join(m.__name__ for m in members), []).append(name)
+        return "; ".join(f"{', '.join(n)}: {t.replace('|', ', ')}" for t, n in groups.items())
+
+    @property
+    def level(self) -> str:
+        """How the law is known, from the table that the tests check: proved, …, or sampled."""
+        return known_levels().get(f"{self.family}.{self.name}", "not checked")
+
     def __repr__(self) -> str:
         return f"<law {self.name}: {self.equation}>"
+
+
+@functools.cache
+def known_levels() -> dict[str, str]:
+    """Level by family and name, as written by `python -m pellucid.ir.smt`."""
+    path = pathlib.Path(__file__).with_name("laws") / "levels.json"
+    levels: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return levels
 
 
 def law(function: Callable[..., Equation]) -> Law:

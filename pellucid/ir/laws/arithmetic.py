@@ -135,7 +135,7 @@ def _regrouped(node: UOp, x: UOp, y: UOp, last: UOp) -> UOp:
 @rule(P(Ops.ADD, X, Y, kinds=(Kind.INDEX,)))
 def sort_terms(node: UOp, x: UOp, y: UOp) -> UOp | None:
     """A sum of index terms stands in normal order, equal terms collected, quotients rejoined."""
-    if x.op is not Ops.ADD and y.op is Ops.CONST:
+    if y.op is Ops.CONST and x.op is not Ops.ADD and x.op is not Ops.SPLAT:
         return None
     if count_terms(node, MANY_TERMS) >= MANY_TERMS:
         return None

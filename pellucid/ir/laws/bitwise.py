@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from pellucid.core.dtype import Kind
 from pellucid.ir.bounds import bounds
-from pellucid.ir.law import Bool, Equation, Index, Known, Wrap, law, rule
+from pellucid.ir.law import Bool, Equation, Known, Wrap, law, rule
 from pellucid.ir.op import Ops
 from pellucid.ir.pattern import K, P, X
 from pellucid.ir.uop import UOp
 
 
 @law
-def and_itself(x: Index | Wrap | Bool) -> Equation:
+def and_itself(x: Wrap | Bool) -> Equation:
     """And with itself changes nothing."""
     return x & x, x
 
 
 @law
-def or_itself(x: Index | Wrap | Bool) -> Equation:
+def or_itself(x: Wrap | Bool) -> Equation:
     """Or with itself changes nothing."""
     return x | x, x
 
@@ -34,25 +34,25 @@ def xor_itself_truth(x: Bool) -> Equation:
 
 
 @law
-def xor_itself(x: Index | Wrap) -> Equation:
+def xor_itself(x: Wrap) -> Equation:
     """No bit differs from itself."""
     return x ^ x, 0
 
 
 @law
-def and_zero(x: Index | Wrap) -> Equation:
+def and_zero(x: Wrap) -> Equation:
     """And with no bits is zero."""
     return x & 0, 0
 
 
 @law
-def or_zero(x: Index | Wrap) -> Equation:
+def or_zero(x: Wrap) -> Equation:
     """Or with no bits changes nothing."""
     return x | 0, x
 
 
 @law
-def xor_zero(x: Index | Wrap) -> Equation:
+def xor_zero(x: Wrap) -> Equation:
     """Exclusive or with no bits changes nothing."""
     return x ^ 0, x
 
@@ -106,43 +106,43 @@ def or_opposite(c: Bool) -> Equation:
 
 
 @law
-def and_literals(x: Index | Wrap, a: Known, b: Known) -> Equation:
+def and_literals(x: Wrap, a: Known, b: Known) -> Equation:
     """Two masks are one."""
     return (x & a) & b, x & (a & b)
 
 
 @law
-def or_literals(x: Index | Wrap, a: Known, b: Known) -> Equation:
+def or_literals(x: Wrap, a: Known, b: Known) -> Equation:
     """Two sets of bits to set are one."""
     return (x | a) | b, x | (a | b)
 
 
 @law
-def xor_literals(x: Index | Wrap, a: Known, b: Known) -> Equation:
+def xor_literals(x: Wrap, a: Known, b: Known) -> Equation:
     """Two sets of bits to flip are one."""
     return (x ^ a) ^ b, x ^ (a ^ b)
 
 
 @law
-def and_repeated(x: Index | Wrap | Bool, y: Index | Wrap | Bool) -> Equation:
+def and_repeated(x: Wrap | Bool, y: Wrap | Bool) -> Equation:
     """And with the same again changes nothing."""
     return (x & y) & y, x & y
 
 
 @law
-def or_repeated(x: Index | Wrap | Bool, y: Index | Wrap | Bool) -> Equation:
+def or_repeated(x: Wrap | Bool, y: Wrap | Bool) -> Equation:
     """Or with the same again changes nothing."""
     return (x | y) | y, x | y
 
 
 @law
-def and_absorbs(x: Index | Wrap | Bool, y: Index | Wrap | Bool) -> Equation:
+def and_absorbs(x: Wrap | Bool, y: Wrap | Bool) -> Equation:
     """x is in every or with x."""
     return x & (x | y), x
 
 
 @law
-def or_absorbs(x: Index | Wrap | Bool, y: Index | Wrap | Bool) -> Equation:
+def or_absorbs(x: Wrap | Bool, y: Wrap | Bool) -> Equation:
     """An and with x adds nothing to x."""
     return x | (x & y), x
 
@@ -166,7 +166,7 @@ def and_wide_mask(x: UOp, k: UOp) -> UOp | None:
     if mask == -1:
         return x
     low, high = bounds(x)
-    covers = mask >= 0 and mask & (mask + 1) == 0 and 0 <= low and high <= mask
+    covers = mask >= 0 and mask & (mask + 1) == 0 and low >= 0 and high <= mask
     full = x.dtype.kind is Kind.UINT and mask == x.dtype.max
     return x if covers or full else None
 

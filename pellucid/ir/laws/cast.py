@@ -88,7 +88,6 @@ def compare_cast_truth(node: UOp, c: UOp, wide: UOp, k: UOp) -> UOp | None:
     return c if same else c.logical_not()
 
 
-LAWS = ()
 RULES = (
     drop_same_cast,
     drop_same_bitcast,

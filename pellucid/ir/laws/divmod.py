@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from pellucid.core.dtype import Kind
-from pellucid.ir.bounds import Interval, alignment, bounds
+from pellucid.ir.bounds import Interval, alignment
 from pellucid.ir.law import Equation, Index, Known, Wrap, decline, law, rule
 from pellucid.ir.laws.terms import (
     MANY_TERMS,

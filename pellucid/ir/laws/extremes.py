@@ -7,7 +7,7 @@ max(i, 0)  for i >= 0  ->  i
 
 from __future__ import annotations
 
-from pellucid.ir.law import Equation, Float, Index, Known, Rule, Wrap, law
+from pellucid.ir.law import Equation, Float, Index, Known, Wrap, law
 
 
 @law
@@ -96,4 +96,3 @@ LAWS = (
     max_of_min,
     min_of_max,
 )
-RULES: tuple[Rule, ...] = ()

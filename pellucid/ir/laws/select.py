@@ -6,7 +6,7 @@ WHERE(c ^ True, x, y)   ->  WHERE(c, y, x)
 
 from __future__ import annotations
 
-from pellucid.ir.law import Bool, Equation, Rule, Value, law
+from pellucid.ir.law import Bool, Equation, Value, law
 from pellucid.ir.pattern import Pattern
 
 
@@ -81,5 +81,3 @@ LAWS = (
     same_condition_true,
     same_condition_false,
 )
-
-RULES: tuple[Rule, ...] = ()

@@ -46,7 +46,7 @@ def is_before(left: UOp, right: UOp) -> bool:
 
 
 def terms_of(node: UOp) -> Terms:
-    """The terms of a sum, equal bases collected.
+    """The terms of a sum, equal bases collected. In a vector, a SPLAT is taken apart too.
 
     >>> i = UOp.range(4, 0)
     >>> terms_of(i * 3 + i + 2) == {i: 4, None: 2}
@@ -59,6 +59,11 @@ def terms_of(node: UOp) -> Terms:
         if part.op is Ops.ADD:
             stack += part.src
             continue
+        if part.op is Ops.SPLAT:
+            for base, c in terms_of(part.src[0]).items():
+                base = base.splat(part.dtype.lanes) if base is not None else None
+                terms[base] = terms.get(base, 0) + c
+            continue
         coefficient, base = term_of(part)
         terms[base] = terms.get(base, 0) + coefficient
     return {base: c for base, c in terms.items() if c}
@@ -69,7 +74,7 @@ def count_terms(node: UOp, limit: int) -> int:
     count, stack = 0, [node]
     while stack and count < limit:
         part = stack.pop()
-        if part.op is Ops.ADD:
+        if part.op is Ops.ADD or part.op is Ops.SPLAT:
             stack += part.src
         else:
             count += 1
@@ -90,17 +95,54 @@ def term_of(part: UOp) -> tuple[int, UOp | None]:
 
 
 def sum_of(terms: Terms, like: UOp) -> UOp:
-    """The sum that *terms* stand for, in normal order, of the type of *like*."""
+    """The sum that *terms* stand for, in normal order, of the type of *like*.
+
+    In a vector, what is equal in all lanes is summed as a scalar first.
+    """
+    if like.dtype.lanes > 1:
+        return _vector_sum(terms, like)
     total: UOp | None = None
     for base in ordered_bases(terms):
         part = scaled(base, terms[base])
         total = part if total is None else UOp(Ops.ADD, like.dtype, (total, part))
-    literal = terms.get(None, 0)
+    return _with_literal(total, terms.get(None, 0), like)
+
+
+def _with_literal(total: UOp | None, literal: int | tuple[int, ...], like: UOp) -> UOp:
     if total is None:
         return UOp.const(like.dtype, literal)
     if literal:
         total = UOp(Ops.ADD, like.dtype, (total, UOp.const(like.dtype, literal)))
     return total
+
+
+def _vector_sum(terms: Terms, like: UOp) -> UOp:
+    lanes, dtype = like.dtype.lanes, like.dtype
+    equal: Terms = {}
+    rest: list[UOp] = []
+    literals: list[int] | None = None
+    for base in ordered_bases(terms):
+        if base.op is Ops.SPLAT:
+            equal[base.src[0]] = terms[base]
+        elif base.op is Ops.CONST:
+            literals = literals or [0] * lanes
+            literals = [v + terms[base] * w for v, w in zip(literals, base.arg, strict=True)]
+        else:
+            rest.append(scaled(base, terms[base]))
+    literal = terms.get(None, 0)
+    if literals is None and equal:
+        equal[None] = literal
+    parts = (
+        [sum_of(equal, like.const_like(0).replace(dtype=dtype.scalar)).splat(lanes)]
+        if equal
+        else []
+    )
+    total: UOp | None = None
+    for part in [*parts, *rest]:
+        total = part if total is None else UOp(Ops.ADD, dtype, (total, part))
+    if literals is not None:
+        return _with_literal(total, tuple(v + literal for v in literals), like)
+    return _with_literal(total, 0 if equal else literal, like)
 
 
 def ordered_bases(terms: Terms) -> list[UOp]:
