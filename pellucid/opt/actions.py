@@ -9,7 +9,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     thread(axis)       an output axis is shared out among threads
     swap(axis, other)  two axes of one nest change places
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so every
-                       accumulator sums few terms and the rounding error stays small
+                       accumulator sums few terms and the rounding error stays small; without an
+                       amount, the axis itself is the outer level and the others the inner one
 
 lanes, upcast and unroll take an amount too: they split first, and take the inner part. Splitting 10 by 4, before and after:
 
@@ -66,6 +67,8 @@ def _known_size(action: Action, axis: UOp) -> int:
     size = size_of(axis)
     if size is None:
         raise _refuse(action, "its size is a variable")
+    if size < 2:
+        raise _refuse(action, f"its size is {size}")
     return size
 
 
@@ -235,6 +238,8 @@ def _thread(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     end = end_of(sink, axis)
     if end is None:
         raise _refuse(action, "it is reduced")
+    if size_of(axis) in (0, 1):
+        raise _refuse(action, f"its size is {size_of(axis)}")
     if not any(end is part for effect in sink.src for part in _top_level(effect)):
         raise _refuse(action, "it stands inside of another axis")
     if end.src[1] is not axis:
@@ -275,12 +280,24 @@ def _cascade(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """REDUCE(x, axis) -> REDUCE(REDUCE(x, inner), outer)."""
     if end_of(sink, axis) is not None:
         raise _refuse(action, "it is an output axis")
+    if action.amount == 0:
+        return _take_outside(sink, action, axis)
     number = next_range_id(sink)
     sink = _split(sink, action, axis, target)
     outer = next((a for a in axes_of(sink) if a.arg.id == number), None)
     if outer is None:
         return sink  # one block and a rest: split is all there is to do
     return sink.substitute({node: _nested(node, outer) for node in reduces_over(sink, outer)})
+
+
+def _take_outside(sink: UOp, action: Action, axis: UOp) -> UOp:
+    """REDUCE(x, axis, others) -> REDUCE(REDUCE(x, others), axis)."""
+    _require_free_order(sink, action)
+    _require_loop(action, axis)
+    nodes = reduces_over(sink, axis)
+    if any(_nested(node, axis).src[0].src[1:] == () for node in nodes):
+        raise _refuse(action, "no other loop of the reduction is left inside")
+    return sink.substitute({node: _nested(node, axis) for node in nodes})
 
 
 def _nested(node: UOp, outer: UOp) -> UOp:

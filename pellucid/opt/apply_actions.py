@@ -38,11 +38,11 @@ def apply_actions(sink: UOp, target: Target) -> UOp:
             sink = apply_action(sink, action, target)
     elif current_options().optimize:
         plan = choose(sink, target)
-        sink, actions = plan.sink, plan.actions
+        sink, actions = plan.sink, tuple(plan.actions)
     else:
         actions = ()
     name = kernel_name(sink) if info.name == DEFAULT_NAME else info.name
-    sink = sink.replace(arg=dataclasses.replace(info, name=name, applied=tuple(actions)))
+    sink = sink.replace(arg=dataclasses.replace(info, name=name, applied=actions))
     return simplify(sink) if actions else sink
 
 

@@ -1,19 +1,446 @@
-"""placeholder"""
+"""The hand-written choice of actions for a kernel.
+
+    matmul 64 x 64 x 64, 16 lanes      ->   k in blocks of 16 (rounding), 6 rows x 4 vectors of accumulators
+    sum of 100 000 numbers             ->   4 accumulators of 16 lanes, nested in blocks of 16
+    y = x * 2 + z over 1000            ->   62 vectors of 16, then 8 scalars
+
+Steps, each recorded as a decision with its reason:
+
+1. *Lanes.* For every axis, what the kernel would cost if that axis were lanes: an access that is contiguous along it costs
+   one vector, any other one scalar per lane. The best axes are taken, as long as no value would have two.
+2. *Reductions.* Enough independent accumulators to hide the latency of an addition; then nesting, so that the rounding
+   error of a float sum stays below the bound of semantics.md: with levels of m terms it is at most (sum of m) / 2 epsilons.
+3. *Tile.* Where an operand is used by several output rows, rows and vectors become copies: as many accumulators as
+   registers allow, so that each value loaded is used several times.
+4. *Threads*, for kernels that take longer than starting threads.
+
+Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008 (register tiles); the design's
+cpu.md, sections 2 and 7 (measured tiles), section 5 (cost of threads).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
+from pellucid.core import observe
 from pellucid.core.target import Target
-from pellucid.ir.arg import Action
+from pellucid.ir.arg import Action, AxisKind
+from pellucid.ir.op import TRANSCENDENTAL, Ops
+from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp
+from pellucid.opt.actions import apply_action
+from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions, size_of, stride_of
+
+MAX_RUN = 16
+"""The most terms that one accumulator adds before its sum is added to the next level's."""
+MAX_BODY_NODES = 500
+"""About how large copies may make a kernel."""
+THREADING_US = 100.0
+"""Kernels that take longer than this are worth waking threads."""
+GATHER_COST = 1.25
+"""Price of a scalar access that fills one lane, in scalar accesses."""
+CYCLES_PER_US = 3300.0
+BYTES_PER_US = 14000.0
 
 
 @dataclass
 class Plan:
+    """A kernel, and the actions that led to it."""
+
     sink: UOp
-    actions: tuple[Action, ...] = ()
+    target: Target
+    actions: list[Action] = field(default_factory=list)
+
+    def axis(self, number: int) -> UOp:
+        """The RANGE with an id."""
+        return next(a for a in axes_of(self.sink) if a.arg.id == number)
+
+    def size(self, number: int) -> int:
+        """The size of the RANGE with an id."""
+        return size_of(self.axis(number)) or 0
+
+    def do(self, kind: str, number: int, amount: int, reason: str) -> Pieces:
+        """Apply an action to the RANGE with an id; the ids of the pieces that it leaves."""
+        axis = self.axis(number)
+        action = Action(kind, axes_of(self.sink).index(axis), amount)
+        size, first = size_of(axis) or 0, next_range_id(self.sink)
+        self.sink = apply_action(self.sink, action, self.target)
+        self.actions.append(action)
+        if observe.watching:
+            observe.decision("action", action, reason)
+        if kind == "swap" or amount in (0, size):
+            return Pieces(None, number, None)
+        rest = first + 2 if size % amount > 1 else None
+        return Pieces(first if size // amount > 1 else None, first + 1, rest)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """What a split leaves: the ids of the outer part, the inner part, and the rest, where there are such."""
+
+    outer: int | None
+    inner: int
+    rest: int | None
 
 
 def choose(sink: UOp, target: Target) -> Plan:
-    return Plan(sink)
+    """Choose actions for a kernel, and apply them."""
+    plan = Plan(sink, target)
+    if sink.arg.ordered or any(size_of(axis) is None for axis in axes_of(sink)):
+        return plan
+    costs = _Costs(sink, target)
+    lanes = _choose_lanes(costs)
+    busy_us = costs.time_us(lanes)
+    tile = _choose_tile(costs, lanes)
+    for ranges in _reduced_nests(sink):
+        _plan_reduction(plan, costs, ranges, lanes, tile)
+    _plan_outputs(plan, lanes, tile)
+    if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
+        _plan_threads(plan, busy_us)
+    return plan
+
+
+# ---- 1. lanes -------------------------------------------------------------------------------------
+
+
+class _Costs:
+    """How often everything in a kernel runs, and what it costs with some axes as lanes."""
+
+    def __init__(self, sink: UOp, target: Target) -> None:
+        self.sink, self.target = sink, target
+        self.axes = axes_of(sink)
+        self.reduced = {r for node in reductions(sink) for r in node.src[1:]}
+        nodes = sink.toposort()
+        self.accesses = [n for n in nodes if n.op is Ops.INDEX]
+        self.work = [n for n in nodes if _is_work(n)]
+        self.item_bytes = max((_width(n) for n in [*self.work, *self.accesses]), default=4)
+        self.max_lanes = target.max_lanes(self.item_bytes)
+        self.counts: dict[tuple[UOp, ...], int] = {}
+        self.bodies = {r: n.src[0].ranges for n in reductions(sink) for r in n.src[1:]}
+
+    def runs(self, node: UOp) -> int:
+        """How often a node is computed: in a reduction, as often as its innermost loop runs."""
+        ranges = _own_ranges(node)
+        inside = [self.bodies[r] for r in ranges if r in self.bodies]
+        ranges = max(inside, key=len) if inside else ranges
+        if ranges not in self.counts:
+            self.counts[ranges] = math.prod(size_of(r) or 1 for r in ranges)
+        return self.counts[ranges]
+
+    def lanes_of(self, axis: UOp) -> int:
+        """How many lanes an axis would have."""
+        size = size_of(axis) or 1
+        return min(self.max_lanes, 1 << (size.bit_length() - 1))
+
+    def speedup(self, axis: UOp) -> float:
+        """Elements per step along an axis, counting the scalar rest."""
+        size, lanes = size_of(axis) or 1, self.lanes_of(axis)
+        return size / (size // lanes + size % lanes)
+
+    def gain(self, axis: UOp) -> float:
+        """By how much the kernel gets cheaper with an axis as lanes."""
+        saved = 1 - 1 / self.speedup(axis)
+        total = sum(self.runs(n) * _price(n) * saved for n in self.work if axis in _own_ranges(n))
+        for access in self.accesses:
+            if axis not in access.ranges:
+                continue
+            contiguous = stride_of(access.src[1], axis) in (0, 1)
+            total += self.runs(access) * (saved if contiguous else 1 - GATHER_COST)
+        if axis in self.reduced:
+            horizontal = 2 * math.log2(max(2, self.lanes_of(axis)))
+            over = reduces_over(self.sink, axis)
+            total -= sum(self.runs(n) / (size_of(axis) or 1) * horizontal for n in over)
+        return total
+
+    def time_us(self, lanes: dict[UOp, int]) -> float:
+        """About how long the kernel takes on one core."""
+        cycles = 0.0
+        for node in (*self.work, *self.accesses):
+            ranges = _own_ranges(node)
+            width = max((lanes[r] for r in ranges if r in lanes), default=1)
+            cycles += self.runs(node) * (_price(node) if node.op is not Ops.INDEX else 1) / width / 2
+        params = {a.src[0] for a in self.accesses}
+        memory = sum(p.dtype.itemsize * p.arg.size for p in params)
+        return max(cycles / CYCLES_PER_US, memory / BYTES_PER_US)
+
+
+def _own_ranges(node: UOp) -> tuple[UOp, ...]:
+    return node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
+
+
+def _is_work(node: UOp) -> bool:
+    if node.op is Ops.REDUCE:
+        return True
+    if not node.op.is_elementwise or node.dtype.is_index or node.op is Ops.BITCAST:
+        return False
+    return not all(s.dtype.is_index for s in node.src)
+
+
+def _width(node: UOp) -> int:
+    """Bytes of one lane; small floats are computed in 32 bits."""
+    dtype = node.dtype.scalar
+    return max(4, dtype.itemsize) if dtype.is_float else dtype.itemsize
+
+
+def _price(node: UOp) -> float:
+    return 15.0 if node.op in TRANSCENDENTAL else 4.0 if node.op in _SLOW else 1.0
+
+
+_SLOW = (Ops.FDIV, Ops.SQRT, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
+
+
+def _choose_lanes(costs: _Costs) -> dict[UOp, int]:
+    """The axes that become lanes, with how many."""
+    gains = {
+        axis: costs.gain(axis)
+        for axis in costs.axes
+        if costs.target.has_lanes and costs.lanes_of(axis) >= min(4, costs.max_lanes) > 1
+    }
+    chosen: dict[UOp, int] = {}
+    together = {n.ranges for n in costs.sink.toposort()}
+    for axis in sorted(gains, key=lambda a: -gains[a]):
+        clashes = any(axis in ranges and other in ranges for ranges in together for other in chosen)
+        if gains[axis] > 0 and not clashes:
+            chosen[axis] = costs.lanes_of(axis)
+    return chosen
+
+
+# ---- 2. reductions --------------------------------------------------------------------------------
+
+
+def _reduced_nests(sink: UOp) -> list[tuple[UOp, ...]]:
+    """The lists of ranges that reductions close, each once."""
+    return list(dict.fromkeys(node.src[1:] for node in reductions(sink)))
+
+
+def _plan_reduction(
+    plan: Plan,
+    costs: _Costs,
+    ranges: tuple[UOp, ...],
+    lanes: dict[UOp, int],
+    tile: _Tile,
+) -> None:
+    """Accumulators and nesting for the reductions over *ranges*."""
+    nodes = [n for n in reductions(costs.sink) if n.src[1:] == ranges]
+    present = {a.arg.id for a in axes_of(plan.sink)}
+    loops = [r.arg.id for r in ranges if r.arg.id in present]
+    accumulators = len(nodes) * max(tile.copies_for(n) for n in nodes)
+    wide = next((r for r in ranges if r in lanes), None)
+    wanted = max(1, 4 // accumulators)
+    if wide is not None:
+        outer = _lanes_of_reduction(plan, wide.arg.id, lanes[wide], wanted)
+        loops = [n for n in (outer if r == wide.arg.id else r for r in loops) if n is not None]
+    else:
+        loops = _unroll_reduction(plan, costs, nodes, loops, accumulators, wanted)
+    is_rounded = any(n.arg.op is Ops.ADD and n.dtype.is_float for n in nodes)
+    if is_rounded:
+        _nest(plan, loops)
+
+
+def _lanes_of_reduction(plan: Plan, number: int, lanes: int, wanted: int) -> int | None:
+    """Lanes along a reduced axis, *wanted* vectors at a time; the loop that is left."""
+    reason = "the summed axis is contiguous in memory"
+    size = plan.size(number)
+    copies = min(wanted, size // lanes)
+    if copies > 1:
+        block = copies * lanes
+        pieces = Pieces(None, number, None)
+        if block < size:
+            pieces = plan.do("split", number, block, f"{copies} accumulators hide latency")
+        inner = plan.do("lanes", pieces.inner, lanes, reason)
+        if inner.outer is not None:
+            plan.do("unroll", inner.outer, 0, f"{copies} accumulators hide latency")
+        outer, rest = pieces.outer, pieces.rest
+    else:
+        pieces = plan.do("lanes", number, lanes, reason)
+        outer, rest = pieces.outer, pieces.rest
+    if rest is not None and plan.size(rest) >= lanes:
+        plan.do("lanes", rest, lanes, "the rest still fills vectors")
+    return outer
+
+
+def _unroll_reduction(
+    plan: Plan, costs: _Costs, nodes: list[UOp], loops: list[int], accumulators: int, wanted: int
+) -> list[int]:
+    """Unroll a short innermost loop whole, a long one a little; the loops that are left."""
+    innermost = loops[-1]
+    size = plan.size(innermost)
+    body = accumulators * sum(len(n.src[0].toposort()) for n in nodes) // len(nodes)
+    fits = accumulators * size <= costs.target.num_vector_registers * 3 // 4
+    if 2 <= size <= 4 and fits and body * size <= MAX_BODY_NODES:
+        plan.do("unroll", innermost, 0, "it is short")
+        return loops[:-1]
+    if wanted > 1 and size >= 2 * wanted and body * wanted <= MAX_BODY_NODES:
+        pieces = plan.do("unroll", innermost, wanted, f"{wanted} accumulators hide latency")
+        return [*loops[:-1], *([pieces.outer] if pieces.outer is not None else [])]
+    return loops
+
+
+def _nest(plan: Plan, loops: list[int]) -> None:
+    """Nest the loops of a sum so that no accumulator adds many terms."""
+    reason = f"no accumulator adds more than about {MAX_RUN} terms, to bound the rounding error"
+    while len(loops) > 1 and math.prod(plan.size(n) for n in loops) > MAX_RUN:
+        plan.do("cascade", loops[0], 0, reason)
+        _shorten(plan, loops[0], reason)
+        loops = loops[1:]
+    if len(loops) == 1:
+        _shorten(plan, loops[0], reason)
+
+
+def _shorten(plan: Plan, number: int, reason: str) -> None:
+    """Nest one loop until each level is short."""
+    while (size := plan.size(number)) > MAX_RUN:
+        outer = plan.do("cascade", number, run_length(size), reason).outer
+        if outer is None:
+            return
+        number = outer
+
+
+def run_length(size: int) -> int:
+    """How many terms of a long loop to add at a time: a divisor if there is one, else even blocks.
+
+    >>> [run_length(n) for n in (1024, 100, 97, 17)]
+    [16, 10, 14, 9]
+    """
+    for length in range(MAX_RUN, MAX_RUN // 2 - 1, -1):
+        if size % length == 0:
+            return length
+    return -(-size // -(-size // MAX_RUN))
+
+
+# ---- 3. tiles -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Tile:
+    """How many copies each output axis gets: vectors along the lanes, rows along others."""
+
+    copies: dict[UOp, int] = field(default_factory=dict)
+    reason: str = ""
+
+    def copies_for(self, node: UOp) -> int:
+        """How many copies of a node the tile makes."""
+        return math.prod(n for axis, n in self.copies.items() if axis in node.ranges)
+
+
+def _choose_tile(costs: _Costs, lanes: dict[UOp, int]) -> _Tile:
+    """Copies of output axes, so that values loaded in a reduction are used several times."""
+    tile = _Tile()
+    sums = [n for n in reductions(costs.sink) if n.ranges]
+    if not sums:
+        return tile
+    outputs = [a for a in costs.axes if a not in costs.reduced]
+    inside = [a for a in costs.accesses if any(r in costs.reduced for r in a.ranges)]
+    registers = costs.target.num_vector_registers
+    budget = max(1, (registers * 3 // 4) // len(sums))
+    body = max(8, sum(len(n.src[0].toposort()) for n in sums) // 2)
+    budget = min(budget, max(1, MAX_BODY_NODES // body))
+    wide = next((a for a in outputs if a in lanes and any(a in n.ranges for n in sums)), None)
+    if wide is not None:
+        strided = any(stride_of(a.src[1], wide) not in (0, 1) for a in inside)
+        most = 1 if strided else 4 if registers >= 32 else 2
+        tile.copies[wide] = max(1, min(most, budget, (size_of(wide) or 1) // lanes[wide]))
+        budget = min(budget // tile.copies[wide], 6 if tile.copies[wide] > 2 else 12)
+    elif any(a in lanes for n in sums for a in n.src[1:]):
+        budget = min(budget, 16)
+    else:
+        budget = min(budget, 4)
+    rows = {axis: _reuse(axis, inside, lanes) for axis in outputs if axis not in lanes}
+    for axis in sorted(rows, key=lambda a: -rows[a]):
+        if budget >= 2 and rows[axis] and any(axis in n.ranges for n in sums):
+            most = min(budget, 4) if wide is None else budget
+            tile.copies[axis] = balanced(size_of(axis) or 1, most)
+            budget //= tile.copies[axis]
+    tile.reason = "each value loaded is used by several accumulators"
+    return tile
+
+
+def _reuse(axis: UOp, accesses: list[UOp], lanes: dict[UOp, int]) -> int:
+    """How many vectors that are read in a reduction serve all copies along an axis."""
+    is_vector = [any(r in lanes for r in a.ranges) for a in accesses]
+    candidates = [a for a, wide in zip(accesses, is_vector, strict=True) if wide or not any(is_vector)]
+    return sum(axis not in access.ranges for access in candidates)
+
+
+def balanced(size: int, most: int) -> int:
+    """Blocks of at most *most* that differ little: a divisor if one is close, else even blocks.
+
+    >>> [balanced(n, 6) for n in (7, 12, 13, 64, 4)]
+    [4, 6, 5, 6, 4]
+    """
+    if size <= most:
+        return size
+    for amount in range(most, most - most // 3, -1):
+        if size % amount == 0:
+            return amount
+    blocks = -(-size // most)
+    return most if blocks > 4 else -(-size // blocks)
+
+
+# ---- outputs --------------------------------------------------------------------------------------
+
+
+def _plan_outputs(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
+    """Copies first, lanes last: a split copies what is inside of it with the kinds that it has."""
+    outputs = [a for a in axes_of(plan.sink) if end_of(plan.sink, a) is not None]
+    for axis in reversed(outputs):
+        copies = tile.copies.get(axis, 1)
+        if axis not in lanes and copies > 1:
+            pieces = plan.do("upcast", axis.arg.id, copies, tile.reason)
+            if pieces.rest is not None:
+                plan.do("upcast", pieces.rest, 0, "the rest of the tile")
+    for axis in reversed(outputs):
+        if axis in lanes:
+            _lanes_of_output(plan, axis, lanes[axis], tile)
+
+
+def _lanes_of_output(plan: Plan, axis: UOp, lanes: int, tile: _Tile) -> None:
+    reason = "accesses are contiguous along it"
+    copies = tile.copies.get(axis, 1)
+    size, number = size_of(axis) or 1, axis.arg.id
+    if copies > 1:
+        pieces = Pieces(None, number, None)
+        if copies * lanes < size:
+            pieces = plan.do("split", number, copies * lanes, tile.reason)
+        inner = plan.do("lanes", pieces.inner, lanes, reason)
+        if inner.outer is not None:
+            plan.do("upcast", inner.outer, 0, tile.reason)
+        rest = pieces.rest if pieces.rest is not None else inner.rest
+        if rest is not None and plan.size(rest) >= lanes:
+            rest = plan.do("lanes", rest, lanes, "the rest still fills vectors").rest
+    else:
+        rest = plan.do("lanes", number, lanes, reason).rest
+    if axis in tile.copies and rest is not None and plan.size(rest) >= 4:
+        part = 1 << (plan.size(rest).bit_length() - 1)
+        plan.do("lanes", rest, part, "the rest fills a smaller vector")
+
+
+# ---- 4. threads -----------------------------------------------------------------------------------
+
+
+def _plan_threads(plan: Plan, busy_us: float) -> None:
+    """Share out the outermost loop of every large nest."""
+    if len(plan.sink.src) > 1:
+        return
+    reason = f"it takes about {busy_us:.0f} us on one core"
+    effects = plan.sink.src[0]
+    ends = [e for e in (effects.src if effects.op is Ops.GROUP else (effects,)) if e.op is Ops.END]
+    if not ends:
+        return
+    largest = max(ends, key=_iterations)
+    loops = [r for r in largest.src[1:] if r.arg.kind is AxisKind.LOOP]
+    loops = [r for r in loops if (size_of(r) or 1) >= 2]
+    if not loops:
+        return
+    enough = [r for r in loops if (size_of(r) or 1) >= plan.target.cores]
+    axis = enough[0] if enough else max(loops, key=lambda r: size_of(r) or 1)
+    first = largest.src[1]
+    if first is not axis:
+        other = axes_of(plan.sink).index(first)
+        plan.do("swap", axis.arg.id, other, "the axis for threads stands outermost")
+    plan.do("thread", axis.arg.id, 0, reason)
+
+
+def _iterations(end: UOp) -> int:
+    return math.prod(size_of(r) or 1 for r in end.src[1:])
