@@ -1,0 +1,81 @@
+"""What a jit hears while it captures a function: draws of random numbers, reads, realisations.
+
+    with capturing(listener): fn(...)        draws are noted, `realize` waits, reading back is an error
+
+The listener belongs to the thread that captures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pellucid.core.errors import JitError
+
+if TYPE_CHECKING:
+    from pellucid.engine.generator import Generator
+    from pellucid.ir.uop import UOp
+
+
+@dataclass
+class Draw:
+    """A draw of *count* random numbers, whose counter stands in *buffer*."""
+
+    generator: Generator
+    buffer: UOp
+    count: int
+
+
+@dataclass
+class Listener:
+    """What happened during one capture."""
+
+    draws: list[Draw] = field(default_factory=list)
+
+
+_listener: ContextVar[Listener | None] = ContextVar("pellucid_capture", default=None)
+
+
+def listener() -> Listener | None:
+    """The capture that is under way in this thread, if any."""
+    return _listener.get()
+
+
+@contextlib.contextmanager
+def capturing() -> Iterator[Listener]:
+    """Listen to what happens in a block."""
+    heard = Listener()
+    token = _listener.set(heard)
+    try:
+        yield heard
+    finally:
+        _listener.reset(token)
+
+
+@contextlib.contextmanager
+def paused() -> Iterator[None]:
+    """Do something during a capture that is no part of it."""
+    token = _listener.set(None)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def note_draw(generator: Generator, buffer: UOp, count: int) -> None:
+    """Tell the capture, if there is one, of a draw."""
+    heard = _listener.get()
+    if heard is not None:
+        heard.draws.append(Draw(generator, buffer, count))
+
+
+def forbid_reading(what: str) -> None:
+    """Raise JitError if a function is being captured: what it reads now will differ in later calls."""
+    if _listener.get() is not None:
+        raise JitError(
+            f"{what} reads a value while the function is being captured by jit",
+            help="return the tensor from the function and read it outside, or keep it a tensor",
+        )

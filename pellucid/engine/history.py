@@ -1,0 +1,179 @@
+"""How realised values were computed: what differentiation sees in place of a buffer.
+
+    y = x * 2; y.realize()       storage of y: RESHAPE(BUFFER 7)       history[BUFFER 7] = MUL(x, 2)
+    expand(ADD(BUFFER 7, 1))  -> ADD(MUL(x, 2), 1)                     so the gradient goes on to x
+
+An entry exists only while a leaf that can receive a gradient is below it, and dies with its buffer.
+A loop that feeds realised values back into itself would keep all of its past that way; where no leaf
+asked for gradients explicitly, the past is cut after `LONGEST` realised steps, and differentiation
+through the cut is an error, never a wrong number.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pellucid.engine.storage import Storage, stored_buffer
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+
+LONGEST: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The expression a buffer was computed by (None: cut), and how many realised steps it is long."""
+
+    expression: UOp | None
+    steps: int
+
+
+_past: weakref.WeakKeyDictionary[UOp, Past] = weakref.WeakKeyDictionary()
+_leaves: weakref.WeakKeyDictionary[UOp, tuple[weakref.ref[Storage], int]] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def mark_leaf(node: UOp, storage: Storage) -> None:
+    """Say that *node* stands for the present version of *storage* in differentiation.
+
+    Several nodes may: the lazy value that older graphs hold, and the realised one.
+    """
+    _leaves[node] = (weakref.ref(storage), storage.leaf_version)
+
+
+def leaf_at(node: UOp) -> Storage | None:
+    """Return the storage that *node* stands for, if it still does and wants a gradient."""
+    found = _leaves.get(node)
+    storage = found[0]() if found is not None else None
+    if found is None or storage is None or storage.requires_grad is False:
+        return None
+    if storage.leaf_version != found[1]:
+        return None
+    owner = storage.owner
+    return storage if owner is not None and owner() is not None else None
+
+
+def past_of(buffer: UOp) -> Past | None:
+    """Return how a buffer was computed, if that is known and can matter."""
+    return _past.get(buffer)
+
+
+def forget(buffer: UOp) -> None:
+    """Drop what is known of a buffer: it holds another value now."""
+    _past.pop(buffer, None)
+
+
+def has_past(expression: UOp) -> bool:
+    """Tell whether a gradient flows through *expression* to a leaf below it that is alive."""
+    if expression.op is Ops.LEAF:
+        expression = expression.src[0]
+    return any(True for _ in _leaves_below(expression))
+
+
+def remember(buffer: UOp, expression: UOp) -> None:
+    """Record that *buffer* holds the value of *expression*, if differentiation can need it."""
+    leaves = list(_leaves_below(expression))
+    if not leaves:
+        return
+    steps = 1 + max((p.steps for p in _pasts_below(expression)), default=0)
+    is_explicit = any(storage.requires_grad for storage in leaves)
+    keep = expression if is_explicit or steps <= LONGEST else None
+    _past[buffer] = Past(keep, steps)
+
+
+def expand(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:
+    """Replace realised values below *root* by the expressions that computed them.
+
+    Also returns the way back: expression -> the realised node that has its value.
+    """
+    done: dict[UOp, UOp] = {}
+    back: dict[UOp, UOp] = {}
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in done:
+            stack.pop()
+            continue
+        below, expression = _below(node)
+        missing = [source for source in below if source not in done]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        if expression is None:
+            done[node] = node.with_sources(tuple([done[source] for source in below]))
+        else:
+            done[node] = done[expression]
+            back[done[node]] = node
+    return done[root], back
+
+
+def is_cut(node: UOp) -> bool:
+    """Tell whether the past of a realised node was dropped because it grew too long."""
+    past = _past.get(node)
+    return past is not None and past.expression is None
+
+
+def readers(nodes: Iterable[UOp]) -> set[UOp]:
+    """All BUFFERs that the graphs below *nodes* read, also those that differentiation would read."""
+    found: set[UOp] = set()
+    seen: set[UOp] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op is Ops.BUFFER:
+            found.add(node)
+            past = _past.get(node)
+            if past is not None and past.expression is not None:
+                stack.append(past.expression)
+        stack.extend(node.src)
+    return found
+
+
+def _below(node: UOp) -> tuple[tuple[UOp, ...], UOp | None]:
+    """The nodes to visit before *node*, and the expression that takes its place, if one does."""
+    buffer = stored_buffer(node)
+    past = _past.get(buffer) if buffer is not None else None
+    if past is None or past.expression is None:
+        return node.src, None
+    if past.expression.shape == node.shape:
+        return (past.expression,), past.expression
+    if node is buffer:
+        flat = past.expression.reshape((node.arg.size,))
+        return (flat,), flat
+    return node.src, None
+
+
+def _leaves_below(root: UOp) -> Iterable[Storage]:
+    seen: set[UOp] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen or not (node.dtype.is_float or node.op is Ops.SINK):
+            continue
+        seen.add(node)
+        storage = leaf_at(node)
+        if storage is not None:
+            yield storage
+        if node.op is Ops.DETACH:
+            continue
+        past = _past.get(node) if node.op is Ops.BUFFER else None
+        if past is not None and past.expression is not None:
+            stack.append(past.expression)
+        elif past is not None:
+            continue
+        stack.extend(node.src)
+
+
+def _pasts_below(root: UOp) -> Iterable[Past]:
+    for node in root.toposort(lambda n: n.op is not Ops.DETACH):
+        past = _past.get(node) if node.op is Ops.BUFFER else None
+        if past is not None:
+            yield past

@@ -1,0 +1,63 @@
+"""Which memory stands behind a BUFFER of the graph.
+
+    BUFFER uop  --buffer_of-->  runtime Buffer      (allocated when it is first used)
+    the last graph forgets the BUFFER  ->  the memory goes back to the allocator
+
+A BUFFER is only a number in the graph; the table here is weak, so memory lives exactly as long as
+some tensor, lazy graph or captured schedule can still read it.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pellucid.core.dtype import DType
+from pellucid.ir.arg import BufferArg
+from pellucid.ir.uop import UOp, new_buffer
+from pellucid.runtime.buffer import Buffer
+
+Array = np.ndarray[Any, Any]
+
+_buffers: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def buffer_of(node: UOp) -> Buffer:
+    """Return the memory of a BUFFER node, the same object every time.
+
+    >>> from pellucid.core.dtype import dtypes
+    >>> node = new_buffer(4, dtypes.float32, "CPU")
+    >>> buffer_of(node) is buffer_of(node), buffer_of(node).nbytes
+    (True, 16)
+    """
+    found = _buffers.get(node)
+    if found is not None:
+        return found
+    with _lock:
+        arg: BufferArg = node.arg
+        return _buffers.setdefault(node, Buffer(arg.device, arg.size, node.dtype))
+
+
+def has_memory(node: UOp) -> bool:
+    """Tell whether something was ever stored in a BUFFER node."""
+    found = _buffers.get(node)
+    return found is not None and found.is_allocated
+
+
+def buffer_with(data: Array, dtype: DType, device: str) -> UOp:
+    """Return a new BUFFER that holds a copy of the bytes of *data*, in row-major order."""
+    node = new_buffer(data.nbytes // dtype.itemsize, dtype, device)
+    buffer_of(node).copy_from(data)
+    return node
+
+
+def filled_by(size: int, dtype: DType, device: str, fill: Callable[[Array], None]) -> UOp:
+    """Return a new BUFFER whose memory *fill* writes, through a numpy array of its elements."""
+    node = new_buffer(size, dtype, device)
+    fill(buffer_of(node).as_numpy())
+    return node

@@ -1,0 +1,72 @@
+"""What a tensor's name stands for: storage whose meaning changes when it is written to.
+
+    storage.uop   the value that the storage has now: a lazy expression, or RESHAPE(BUFFER)
+    write         storage.uop becomes WRITE(old uop, window, value); graphs that hold the old uop keep it
+    realise       storage.uop becomes RESHAPE(BUFFER) of the same value
+
+Windows (see frontend) hold the storage, values computed before a write hold the old uop: that is all
+there is to versions. All storages that are alive can be listed, since a write in place must not change
+a buffer that another lazy value still wants to read (`readers`).
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from pellucid.ir.uop import UOp
+
+_live: set[weakref.ref[Storage]] = set()
+
+
+class Storage:
+    """A place that holds one tensor's elements, in its version of now."""
+
+    __slots__ = (
+        "__weakref__",
+        "_uop",
+        "device",
+        "leaf_version",
+        "owner",
+        "requires_grad",
+        "windows",
+    )
+
+    def __init__(self, uop: UOp, device: str) -> None:
+        self._uop = uop
+        self.device = device
+        self.windows: dict[int, tuple[Any, UOp]] = {}
+        """Windows on the version of now, as nodes, by identity; filled by the frontend."""
+        self.leaf_version = 0
+        """Counts writes to a leaf: nodes of older versions do not stand for it any more."""
+        self.owner: weakref.ref[Any] | None = None
+        """The tensor whose `.grad` is filled, if this is a leaf."""
+        self.requires_grad: bool | None = None
+        _live.add(weakref.ref(self, _live.discard))
+
+    @property
+    def uop(self) -> UOp:
+        """The value of now."""
+        return self._uop
+
+    @uop.setter
+    def uop(self, value: UOp) -> None:
+        self._uop = value
+        self.windows = {}
+
+    @property
+    def is_realized(self) -> bool:
+        """True when the value stands in memory."""
+        return stored_buffer(self._uop) is not None
+
+
+def stored_buffer(node: UOp) -> UOp | None:
+    """Return the BUFFER whose whole content is the value of *node*, if there is one."""
+    if node.op.name == "RESHAPE":
+        node = node.src[0]
+    return node if node.op.name == "BUFFER" else None
+
+
+def live_storages() -> list[Storage]:
+    """List all storages that exist now, in all threads."""
+    return [storage for ref in list(_live) if (storage := ref()) is not None]

@@ -1,0 +1,336 @@
+"""Combining elements along axes: sum, max, mean, argmax, cumsum, …
+
+    x.sum()    x.sum(0)    x.max((0, 1), keepdim=True)    x.mean(-1)    x.argmax()
+
+Integers add up in int64; narrow floats in float32, rounded once at the end. NaN goes through every
+reduction. Of nothing, sum is 0, prod 1, all True, any False, mean NaN; max of nothing is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from pellucid.core.dtype import DType, dtypes
+from pellucid.core.errors import DTypeError, ShapeError
+from pellucid.frontend import arguments
+from pellucid.frontend.arguments import Axes, DTypeLike
+from pellucid.frontend.elementwise import Elementwise
+from pellucid.ir.arg import ReduceArg
+from pellucid.ir.op import Op, Ops
+from pellucid.ir.uop import UOp
+
+
+class Reduce(Elementwise):
+    """Methods that combine along axes."""
+
+    __slots__ = ()
+
+    def _reduced(self, node: UOp, op: Op, dim: Axes, keepdim: bool, name: str) -> Self:
+        """REDUCE *node*, which has this tensor's shape, over the axes that *dim* names."""
+        chosen = arguments.axes(dim, self.ndim, name)
+        return self._value(_reduce(node, op, chosen, keepdim))
+
+    def _nonempty(self, dim: Axes, name: str) -> None:
+        chosen = arguments.axes(dim, self.ndim, name)
+        if any(self._shape[i] == 0 for i in chosen):
+            raise ShapeError(
+                f"{name} of nothing has no value",
+                rows=[("shape", self._shape), ("axes", chosen)],
+                help=f"{name} needs at least one element along the axes it reduces",
+            )
+
+    # ---- sums and products ------------------------------------------------------------------------
+
+    def sum(
+        self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None
+    ) -> Self:
+        """Add up along *dim* (all axes if None). Integers and bools give int64.
+
+        >>> Tensor([[1, 2], [3, 4]]).sum(0).tolist()
+        [4, 6]
+        """
+        return self._accumulated(Ops.ADD, dim, keepdim, dtype, "sum")
+
+    def prod(
+        self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None
+    ) -> Self:
+        """Multiply along *dim* (all axes if None). Integers and bools give int64."""
+        return self._accumulated(Ops.MUL, dim, keepdim, dtype, "prod")
+
+    def _accumulated(
+        self, op: Op, dim: Axes, keepdim: bool, dtype: DTypeLike | None, name: str
+    ) -> Self:
+        result = accumulated_dtype(self._dtype) if dtype is None else arguments.dtype(dtype, name)
+        wide = dtypes.float32 if result.is_float and result.bits < 32 else result
+        summed = self._reduced(self.uop.cast(wide), op, dim, keepdim, name)
+        return summed.cast(result)
+
+    def mean(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """The average along *dim*; NaN of nothing. Integers become the default float first.
+
+        >>> Tensor([1.0, 2.0, 6.0]).mean().tolist()
+        3.0
+        """
+        result = self._promoted_float()
+        chosen = arguments.axes(dim, self.ndim, "mean")
+        count = math.prod(self._shape[i] for i in chosen)
+        wide = self.cast(_wide(result))
+        return (wide.sum(chosen, keepdim) / count).cast(result)
+
+    def var(
+        self, dim: Axes = None, correction: int = 1, keepdim: bool = False
+    ) -> Self:
+        """The variance along *dim*: sum of squares about the mean over (count - correction).
+
+        >>> Tensor([1.0, 3.0]).var().tolist(), Tensor([1.0, 3.0]).var(correction=0).tolist()
+        (2.0, 1.0)
+        """
+        result = self._promoted_float()
+        chosen = arguments.axes(dim, self.ndim, "var")
+        count = math.prod(self._shape[i] for i in chosen)
+        wide = self.cast(_wide(result))
+        away = wide - wide.mean(chosen, keepdim=True)
+        total = (away * away).sum(chosen, keepdim)
+        return (total / max(count - correction, 0)).cast(result)
+
+    def std(
+        self, dim: Axes = None, correction: int = 1, keepdim: bool = False
+    ) -> Self:
+        """The square root of the variance."""
+        return self.var(dim, correction, keepdim).sqrt()
+
+    def var_mean(
+        self, dim: Axes = None, correction: int = 1, keepdim: bool = False
+    ) -> tuple[Self, Self]:
+        """Variance and mean."""
+        return self.var(dim, correction, keepdim), self.mean(dim, keepdim)
+
+    def norm(self, p: Any = 2, dim: Axes = None, keepdim: bool = False) -> Self:
+        """The p-norm along *dim*: (sum |x|^p)^(1/p); for p = inf the largest magnitude."""
+        size = self.cast(self._promoted_float()).abs()
+        if p in (math.inf, "inf"):
+            return size.amax(dim, keepdim)
+        if p == 2 or p == "fro":
+            return (size * size).sum(dim, keepdim).sqrt()
+        if p == 1:
+            return size.sum(dim, keepdim)
+        if p == 0:
+            return (size != 0).sum(dim, keepdim).cast(size._dtype)
+        return size.pow(float(p)).sum(dim, keepdim).pow(1.0 / p)
+
+    # ---- extremes ---------------------------------------------------------------------------------
+
+    def amax(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """The largest element along *dim*; NaN if there is one; ties share the gradient."""
+        self._nonempty(dim, "max")
+        return self._reduced(self.uop, Ops.MAX, dim, keepdim, "max")
+
+    def amin(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """The smallest element along *dim*; NaN if there is one."""
+        self._nonempty(dim, "min")
+        return self._reduced(self.uop, Ops.MIN, dim, keepdim, "min")
+
+    def max(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """The largest element along *dim* (all axes if None); its place is given by `argmax`.
+
+        >>> Tensor([[1, 5], [7, 2]]).max(1).tolist()
+        [5, 7]
+        """
+        return self.amax(dim, keepdim)
+
+    def min(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """The smallest element along *dim* (all axes if None); its place is given by `argmin`."""
+        return self.amin(dim, keepdim)
+
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
+        """The first place of the largest element, or of the first NaN.
+
+        >>> Tensor([1.0, float("nan"), 3.0]).argmax().tolist()
+        1
+        """
+        return self._place_of(Ops.MAX, dim, keepdim, "argmax")
+
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
+        """The first place of the smallest element, or of the first NaN."""
+        return self._place_of(Ops.MIN, dim, keepdim, "argmin")
+
+    def _place_of(self, op: Op, dim: Axes, keepdim: bool, name: str) -> Self:
+        if dim is None:
+            flat = self.flatten()._place_of(op, 0, False, name)
+            return flat.reshape((1,) * self.ndim) if keepdim else flat
+        self._nonempty(dim, name)
+        place = arguments.axis(dim, self.ndim, name)
+        x = self.reshape(1) if self.ndim == 0 else self
+        node, shape = x.uop, x._shape
+        best = _reduce(node, op, (place,), True).expand(shape)
+        wins = node.eq(best) | node.ne(node)
+        position = counting(shape, place)
+        first = wins.where(position, position.const_like(shape[place]))
+        keep = keepdim and self.ndim > 0
+        return self._value(_reduce(first, Ops.MIN, (place,), keep))
+
+    def all(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """True where no element along *dim* is 0."""
+        return self._reduced(self.uop.cast(dtypes.bool), Ops.AND, dim, keepdim, "all")
+
+    def any(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """True where some element along *dim* is not 0."""
+        return self._reduced(self.uop.cast(dtypes.bool), Ops.OR, dim, keepdim, "any")
+
+    # ---- exponentials -----------------------------------------------------------------------------
+
+    def logsumexp(self, dim: Axes = None, keepdim: bool = False) -> Self:
+        """log(sum(exp(self))) without overflow; -inf where all is -inf.
+
+            m + log sum_i exp(x_i - m)      m = max_i x_i, or 0 where that is infinite
+
+        >>> Tensor([1000.0, 1000.0]).logsumexp().tolist()
+        1000.693115234375
+        """
+        x = self.cast(self._promoted_float())
+        if math.prod(x._shape[i] for i in arguments.axes(dim, x.ndim, "logsumexp")) == 0:
+            return x.exp().sum(dim, keepdim).log()
+        top = x.detach().amax(dim, keepdim=True)
+        safe = top.where(top.isfinite(), 0)
+        total = (x - safe).exp().sum(dim, keepdim=True).log() + safe
+        return total if keepdim else total.squeeze(arguments.axes(dim, x.ndim, "logsumexp"))
+
+    def softmax(self, dim: int = -1, dtype: DTypeLike | None = None) -> Self:
+        """Scale values along *dim* to be positive and sum to one.
+
+            softmax(x)[i] = exp(x[i] - m) / sum_j exp(x[j] - m)      m = max_j x[j]
+
+        Subtracting m changes nothing in exact arithmetic and keeps exp from overflowing.
+
+        >>> Tensor([1.0, 1.0]).softmax(0).tolist()
+        [0.5, 0.5]
+        """
+        x = self._logits(dtype)
+        place = arguments.axis(dim, x.ndim, "softmax")
+        if 0 in x._shape:
+            return x.exp()
+        grown = (x - x.detach().amax(place, keepdim=True)).exp()
+        return (grown / grown.sum(place, keepdim=True)).cast(self._softmax_dtype(dtype))
+
+    def log_softmax(self, dim: int = -1, dtype: DTypeLike | None = None) -> Self:
+        """log(softmax(self)), computed without dividing."""
+        x = self._logits(dtype)
+        place = arguments.axis(dim, x.ndim, "log_softmax")
+        if 0 in x._shape:
+            return x
+        away = x - x.detach().amax(place, keepdim=True)
+        result = away - away.exp().sum(place, keepdim=True).log()
+        return result.cast(self._softmax_dtype(dtype))
+
+    def _softmax_dtype(self, dtype: DTypeLike | None) -> DType:
+        return self._promoted_float() if dtype is None else arguments.dtype(dtype, "softmax")
+
+    def _logits(self, dtype: DTypeLike | None) -> Self:
+        """This tensor in the width in which a softmax is computed."""
+        result = self._softmax_dtype(dtype)
+        if not result.is_float:
+            raise DTypeError("softmax gives floats", came=result)
+        return self.cast(_wide(result))
+
+    # ---- running results --------------------------------------------------------------------------
+
+    def cumsum(self, dim: int = 0, dtype: DTypeLike | None = None) -> Self:
+        """The sums of all elements up to each one along *dim*.
+
+        >>> Tensor([1, 2, 3]).cumsum(0).tolist()
+        [1, 3, 6]
+        """
+        return self._running(Ops.ADD, dim, dtype, "cumsum")
+
+    def cumprod(self, dim: int = 0, dtype: DTypeLike | None = None) -> Self:
+        """The products of all elements up to each one along *dim*."""
+        return self._running(Ops.MUL, dim, dtype, "cumprod")
+
+    def cummax(self, dim: int = 0) -> Self:
+        """The largest of all elements up to each one along *dim*."""
+        return self._running(Ops.MAX, dim, self._dtype, "cummax")
+
+    def _running(
+        self, op: Op, dim: int, dtype: DTypeLike | None, name: str
+    ) -> Self:
+        result = accumulated_dtype(self._dtype) if dtype is None else arguments.dtype(dtype, name)
+        place = arguments.axis(dim, self.ndim, name)
+        wide = _wide(result) if op is not Ops.MAX else result
+        if self.ndim == 0 or self.numel() == 0:
+            return self._value(self.uop.cast(result))
+        return self._value(_scan(self.uop.cast(wide), op, place).cast(result))
+
+
+def accumulated_dtype(dtype: DType) -> DType:
+    """The type that sums of *dtype* have."""
+    if dtype.is_float:
+        return dtype
+    return dtypes.uint64 if dtype.is_unsigned else dtypes.int64
+
+
+def counting(shape: tuple[int, ...], place: int) -> UOp:
+    """0, 1, 2, … along one axis, in a whole shape."""
+    column = tuple(n if i == place else 1 for i, n in enumerate(shape))
+    return UOp(Ops.IOTA, dtypes.int64, (), shape[place]).reshape(column).expand(shape)
+
+
+def _wide(dtype: DType) -> DType:
+    return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def _reduce(node: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
+    """REDUCE over *axes* (over none: the node itself)."""
+    shape = node.known_shape
+    if not axes:
+        return node
+    result = UOp.make(Ops.REDUCE, node, arg=ReduceArg(op, axes))
+    kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return result.reshape(kept) if keepdim else result
+
+
+_BLOCK = 256
+
+
+def _scan(node: UOp, op: Op, place: int) -> UOp:
+    """Running results along an axis.
+
+    Blocks of `_BLOCK` are scanned by doubling (element i takes in element i - 1, then i - 2, i - 4, …:
+    Hillis and Steele, "Data parallel algorithms", 1986); the ends of the blocks are scanned the same
+    way and added to the blocks after them. Each level is kept in memory.
+    """
+    shape = node.known_shape
+    size = shape[place]
+    if size <= _BLOCK:
+        return _double(node, op, place)
+    blocks = -(-size // _BLOCK)
+    none = tuple((0, 0) for _ in shape)
+    unit = op.identity_for(node.dtype)
+    grow = (*none[:place], (0, blocks * _BLOCK - size), *none[place + 1 :])
+    split = (*shape[:place], blocks, _BLOCK, *shape[place + 1 :])
+    inner = _double(node.pad(grow, unit).reshape(split), op, place + 1)
+    whole = tuple((0, n) for n in split)
+    ends = inner.shrink((*whole[: place + 1], (_BLOCK - 1, _BLOCK), *whole[place + 2 :]))
+    totals = _scan(ends.reshape((*shape[:place], blocks, *shape[place + 1 :])), op, place)
+    before = _shifted(totals, op, place, 1)
+    column = before.reshape((*shape[:place], blocks, 1, *shape[place + 1 :])).expand(split)
+    flat = inner.alu(op, column).reshape((*shape[:place], blocks * _BLOCK, *shape[place + 1 :]))
+    return flat.shrink(tuple((0, n) for n in shape))
+
+
+def _double(node: UOp, op: Op, place: int) -> UOp:
+    step = 1
+    while step < node.known_shape[place]:
+        node = node.alu(op, _shifted(node, op, place, step))
+        node = UOp.make(Ops.CONTIGUOUS, node) if step > 1 else node
+        step *= 2
+    return node
+
+
+def _shifted(node: UOp, op: Op, place: int, step: int) -> UOp:
+    """Element i is element i - step of *node*, or the unit of *op* at the start."""
+    shape = node.known_shape
+    whole = tuple((0, n) for n in shape)
+    none = tuple((0, 0) for _ in shape)
+    kept = node.shrink((*whole[:place], (0, shape[place] - step), *whole[place + 1 :]))
+    return kept.pad((*none[:place], (step, 0), *none[place + 1 :]), op.identity_for(node.dtype))
