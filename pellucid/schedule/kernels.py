@@ -70,9 +70,9 @@ class _Cutter:
         self.cut = Cut()
         self.unit_of: dict[Draft, Unit] = {}
         self.handles: dict[UOp, UOp] = {}  # handle -> version
-        for slot, param in enumerate(sorted(params, key=lambda p: int(p.arg.slot))):
+        for param in sorted(params, key=lambda p: int(p.arg.slot)):
             device = plan.facts.device[param]
-            self.new_storage(param, Storage(param.dtype, param.arg.size, str(device), slot))
+            self.new_storage(param, Storage(param.dtype, param.arg.size, str(device), param.arg.slot))
             self.handles[param] = param
 
     def run(self, units: list[Unit]) -> Cut:

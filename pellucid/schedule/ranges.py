@@ -327,6 +327,8 @@ class _Walk:
             return ()
         num_rows = len(indices[0].known_shape)
         rows, valid = self.indirect(indices, source.known_shape, (index[:num_rows], outer))
+        if valid is not None:
+            self.plan.valid[node, use] = valid
         row_uses = tuple((each, (index[:num_rows], outer)) for each in indices)
         return ((source, ((*rows, *index[num_rows:]), both(outer, valid))), *row_uses)
 

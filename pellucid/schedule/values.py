@@ -66,9 +66,11 @@ class Values:
             return self.reduction(node, use, sources)
         if not sources:  # GATHER from nothing
             return zero_of(node.dtype)
-        if (node, use) in self.plan.valid:
-            return UOp.make(Ops.WHERE, self.plan.valid[node, use], sources[0], sources[1])
-        return sources[0]
+        valid = self.plan.valid.get((node, use))
+        if valid is None or (op is Ops.GATHER and sources[0].op is Ops.INDEX):
+            return sources[0]  # an INDEX gives 0 by itself where its condition is false
+        fill = sources[1] if op is Ops.PAD else zero_of(node.dtype)
+        return UOp.make(Ops.WHERE, valid, sources[0], fill)
 
     def reduction(self, node: UOp, use: Use, sources: list[UOp]) -> UOp:
         """A REDUCE over its loops; of no elements it is the identity, of one the value."""
