@@ -344,7 +344,7 @@ def to_scalar(dtype: DType, value: Scalar) -> Scalar:
     if dtype.is_bool:
         return value != 0
     if dtype.is_float:
-        return round_to(dtype, _nearest_float(value))
+        return round_to(dtype, _float_for(dtype, value))
     if dtype.is_int:
         if isinstance(value, float):
             if value != value:
@@ -355,6 +355,21 @@ def to_scalar(dtype: DType, value: Scalar) -> Scalar:
             return int(value)
         return wrap(dtype, int(value))
     return value
+
+
+def _float_for(dtype: DType, value: Scalar) -> float:
+    """A float64 that rounds to *dtype* as *value* itself does.
+
+    An integer of more than 53 bits is cut, and its last bit set if anything was lost, so that
+    rounding again cannot be misled into a tie.
+    """
+    if dtype is dtypes.float64 or isinstance(value, float):
+        return _nearest_float(value)
+    shift = max(value.bit_length() - 53, 0)
+    kept = abs(value) >> shift
+    if kept << shift != abs(value):
+        kept |= 1
+    return _nearest_float(kept << shift if value >= 0 else -(kept << shift))
 
 
 def _nearest_float(value: Scalar) -> float:

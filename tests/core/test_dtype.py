@@ -131,3 +131,12 @@ def test_vectors_are_interned_and_survive_pickling() -> None:
     assert parse_dtype(str(vector)) is vector
     with pytest.raises(KeyError):
         parse_dtype("float33")
+
+
+def test_large_integers_become_floats_by_one_rounding() -> None:
+    above_a_tie = (1 << 60) + (1 << 36) + 1
+    assert to_scalar(dtypes.float32, above_a_tie) == float(np.float32(np.int64(above_a_tie)))
+    assert to_scalar(dtypes.bfloat16, (1 << 60) + (1 << 52) + 1) == float((1 << 60) + (1 << 53))
+    assert to_scalar(dtypes.bfloat16, -(1 << 60) - (1 << 52)) == -float(1 << 60)
+    assert to_scalar(dtypes.float64, (1 << 60) + 1) == float(1 << 60)
+    assert to_scalar(dtypes.float32, 1 << 2000) == math.inf

@@ -213,9 +213,10 @@ def _odd_float(value: int) -> float:
     if kept << shift != magnitude:
         kept |= 1
     try:
-        return math.copysign(math.ldexp(kept, shift), value)
+        wide = math.ldexp(kept, shift)
     except OverflowError:
-        return math.copysign(math.inf, value)
+        wide = math.inf
+    return wide if value > 0 else -wide
 
 
 def bitcast_values(to: DType, given: DType, values: Array) -> Array:
@@ -355,7 +356,7 @@ def _multiply_add_exactly(a: float, b: float, c: float) -> float:
     try:
         return float(exact)
     except OverflowError:
-        return math.copysign(math.inf, exact)
+        return math.inf if exact > 0 else -math.inf
 
 
 _erf = np.frompyfunc(math.erf, 1, 1)
