@@ -199,11 +199,12 @@ class Indexing(Random):
             raise IndexOutOfRangeError(
                 "there are more indices than axes", rows=[("shape", self._shape), ("indices", used)]
             )
-        if items.count(Ellipsis) > 1:
+        ellipses = [at for at, item in enumerate(items) if item is Ellipsis]
+        if len(ellipses) > 1:
             raise IndexOutOfRangeError("an index has one ellipsis at most")
-        if Ellipsis not in items:
+        if not ellipses:
             items.append(Ellipsis)
-        place = items.index(Ellipsis)
+        place = ellipses[0] if ellipses else len(items) - 1
         items[place : place + 1] = [slice(None)] * (self.ndim - used)
         return self._apply(items, value)
 
