@@ -1,16 +1,16 @@
 """Intervals and alignment of integer values: what can be known without running the program.
 
-`bounds(node)` is an interval that holds every value that an integer or bool node can take, `alignment(node)` a
-number that divides all of them. Both follow from the sources, are computed once per node and
-kept on it.
+`bounds(node)` is an interval that holds every value that an integer or bool node can take,
+`alignment(node)` a number that divides all of them. Both follow from the sources, are computed once
+per node and kept on it. `bounds_under` adds what a condition says.
 
     i over 4, j over 3         bounds(i * 3 + j) == (0, 11)        alignment(i * 12) == 12
 
 `index` never wraps. A fixed-width result that might wrap has the full range of its type. An empty
 range counts as if it ran once: nothing below it is ever computed, so any bound is true.
 
-Source: R. E. Moore, "Interval Analysis", 1966, chapter 2; the lattice of strides is that of P. Granger,
-"Static analysis of arithmetical congruences", 1989.
+Source: R. E. Moore, "Interval Analysis", 1966, chapter 2; the lattice of strides is that of
+P. Granger, "Static analysis of arithmetical congruences", 1989.
 """
 
 from __future__ import annotations

@@ -1,18 +1,20 @@
 """Laws (equations), rules (rewrites that compute) and rule sets.
 
-A law is a function of pattern variables that is called once, at import, and returns the two sides and,
-if needed, a condition. The types of its parameters say where it holds:
+A law is a function of pattern variables that is called once, at import, and returns the two sides
+and, if needed, a condition. The types of its parameters say where it holds:
 
     @law
     def divide_twice(x: Index, a: Known, b: Known) -> Equation:
         \"\"\"Two floor divisions are one, when the second divisor is positive.\"\"\"
         return (x // a) // b, x // (a * b), b > 0
 
-From that one object we match (`pattern`), build the right side (`source`, generated), prove and sample (smt.py),
-print (`equation`) and count (`fired`). What is literal is computed: `a * b` becomes one CONST. A condition on literals
-is computed too; a condition on other values has to follow from their bounds.
+From that one object we match (`pattern`), build the right side (`source`, generated), prove and
+sample (smt.py), print (`equation`) and count (`fired`). What is literal is computed: `a * b`
+becomes one CONST. A condition on literals is computed too; a condition on other values has to
+follow from their bounds.
 
-A rule is a function of captured nodes that returns the new node or None; `decline` says why it steps aside:
+A rule is a function of captured nodes that returns the new node or None; `decline` says why it
+steps aside:
 
     @rule(P(Ops.CAST, X, name="outer"))
     def drop_cast(outer: UOp, x: UOp) -> UOp | None:
@@ -148,7 +150,7 @@ class Law(Rule):
 
     def __init__(self, function: Callable[..., Equation]) -> None:
         self.definition = function
-        name = function.__name__  # type: ignore[attr-defined]
+        name = function.__name__
         self.variables, self.types = _variables_of(function, name)
         left, right, condition = _sides_of(function, self.variables, name)
         self.left, self.right, self.condition = left, right, condition
@@ -223,10 +225,11 @@ def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", "rule")
 
 
-def decline(reason: str, node: UOp) -> None:
+def decline(reason: str, node: UOp) -> UOp | None:
     """Step aside, and say why to whoever traces; use as `return decline("…", node)`."""
     if observe.watching:
         observe.decline(sys._getframe(1).f_code.co_name, reason, node)
+    return None
 
 
 # ---- reading a law -------------------------------------------------------------------------------
@@ -350,7 +353,7 @@ class _BuildWriter:
     def function(self) -> tuple[str, Callable[..., UOp | None]]:
         """The source, and the function."""
         law = self.law
-        name = law.definition.__name__  # type: ignore[attr-defined]
+        name = law.definition.__name__
         names = law.left.names()
         if law.condition is not None:
             self.lines.append(f"if not {self.certain(law.condition)}: return None")
@@ -445,8 +448,8 @@ class RuleSet:
     """Rules by name, tried in order; the first that gives a new node wins.
 
     With *any_order* the set promises that order does not matter, and tests are shared better. With
-    *remember*, nodes that `rewrite` found nothing to do for are marked, and passed over next time: for
-    sets that live as long as the process and whose rules look at nothing but the node.
+    *remember*, nodes that `rewrite` found nothing to do for are marked, and passed over next time:
+    for sets that live as long as the process and whose rules look at nothing but the node.
 
     >>> from pellucid.ir.pattern import K, X
     >>> @rule(X * K)

@@ -1,7 +1,7 @@
 """Which lines of the user's program a node came from, while someone is tracing.
 
-The table is beside the graph, so that nodes stay interned and cost nothing extra. While nobody records,
-`recording` is False and the rewriter does not look here.
+The table is beside the graph, so that nodes stay interned and cost nothing extra. While nobody
+records, `recording` is False and the rewriter does not look here.
 
     with recording_origins():
         record(node, "train.py:41 h = x @ w")

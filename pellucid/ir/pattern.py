@@ -1,16 +1,16 @@
 """Patterns: what a rewrite looks for, and the Python source that looks for it.
 
 A `Pattern` is a small tree that mirrors nodes: operators on patterns build patterns as operators on
-nodes build nodes. `X`, `Y`, `Z` stand for any node, `K`, `L` for a literal, `P(op, …)` for a node of
-that op. The same name twice means the same node. Sources of commutative ops match both ways.
+nodes build nodes. `X`, `Y`, `Z` stand for any node, `K`, `L` for a literal, `P(op, …)` for a node
+of that op. The same name twice means the same node. Sources of commutative ops match both ways.
 
     X * K + Y               ADD over a MUL by a literal, and anything
     P(Ops.CAST, X, name="outer")        a CAST, captured as `outer`, its source as `x`
     P(Ops.REDUCE, X, ...)   a REDUCE, whatever ranges follow
 
-Patterns are not interpreted. `matcher_source` turns all patterns of a rule set that start with one op
-into one function, which tests cheap facts first (number and ops of sources, literals), and shares the
-tests that neighbours in the list have in common:
+Patterns are not interpreted. `matcher_source` turns all patterns of a rule set that start with one
+op into one function, which tests cheap facts first (number and ops of sources, literals), and
+shares the tests that neighbours in the list have in common:
 
     def match(n, ctx):
         n_0, n_1 = n.src
@@ -39,7 +39,7 @@ DTypeTest: TypeAlias = "DType | tuple[DType, ...] | Callable[[DType], bool] | No
 class Pattern:
     """What a node has to look like. All parts are optional; what is left out is not looked at.
 
-    ops: the op is one of these.  src: the sources look like these.  more: further sources may follow.
+    ops: the op is one of these.  src: the sources look like these.  more: further ones may follow.
     name: the node is captured under this name.  literal: the node is a CONST with one value.
     value: … and this is the value.  kinds: the dtype is of one of these kinds.
     dtype, arg: a value to be equal to, or a function to ask.
@@ -216,8 +216,8 @@ def P(
 ) -> Pattern:
     """A node of *op* (or of one of several); without sources, whatever its sources are.
 
-    `...` as last source allows any number of further ones. *dtype* and *arg* are values to be equal to,
-    or functions to ask; *kinds* are the kinds of dtype that are allowed.
+    `...` as last source allows any number of further ones. *dtype* and *arg* are values to be equal
+    to, or functions to ask; *kinds* are the kinds of dtype that are allowed.
 
     >>> P(Ops.CAST, P(Ops.CAST, X), name="outer")
     outer:CAST(CAST(x))

@@ -4,13 +4,13 @@
     rewrite_once      sources first, one rule per node at most, results are not looked at again
     rewrite_top_down  a node before its sources
 
-All three are loops, not recursion, and remember what they have done: a graph of n nodes costs O(n) steps,
-however deep it is and however much is shared.
+All three are loops, not recursion, and remember what they have done: a graph of n nodes costs O(n)
+steps, however deep it is and however much is shared.
 
     x * 1 + 0   --rewrite-->   x
 
-A set whose rules undo each other is found out: a node whose rewriting needs its own result, or far more
-rewrites than nodes, raise RewriteLoopError naming the laws.
+A set whose rules undo each other is found out: a node whose rewriting needs its own result, or far
+more rewrites than nodes, raise RewriteLoopError naming the laws.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def rewrite(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
 
 
 class _Fixpoint:
-    """One run of `rewrite`: done maps nodes to their results, next_step to what they became first."""
+    """One run: `done` maps nodes to their results, `next_step` to what they became first."""
 
     def __init__(self, root: UOp, rules: RuleSet, ctx: Any) -> None:
         self.root, self.rules, self.ctx = root, rules, ctx
@@ -83,19 +83,20 @@ class _Fixpoint:
             if changed:
                 made += 1
                 src = tuple([done[s] for s in node.src])
-                new: UOp | None = UOp(node.op, node.dtype, src, node.arg)
+                new = UOp(node.op, node.dtype, src, node.arg)
             else:
                 tried += 1
                 try:
                     matcher = matchers[node.op]
                 except KeyError:
                     matcher = self.rules.matcher(node.op)
-                new = None if matcher is None else matcher(node, ctx)
-                if new is None:
+                result = None if matcher is None else matcher(node, ctx)
+                if result is None:
                     done[node] = node
                     if bit:
                         _keep_normal(node, getattr(node, "_normal", 0) | bit)
                     continue
+                new = result
                 self._log_rewrite()
             if origin.recording:
                 origin.inherit(node, new)
@@ -134,7 +135,7 @@ def _period(laws: list[str]) -> list[str]:
 
 
 def rewrite_once(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
-    """Apply *rules* below *root*, sources first, at most one per node; results are left as they are."""
+    """Apply *rules* below *root*, sources first, at most one per node; results stay as they are."""
     done: dict[UOp, UOp] = {}
     order = root.toposort()
     for node in order:

@@ -15,7 +15,6 @@ from pellucid.ir.laws import (
     bitwise,
     cast,
     compare,
-    divmod,
     extremes,
     folding,
     lanes,
@@ -25,6 +24,7 @@ from pellucid.ir.laws import (
     relaxed_float,
     select,
 )
+from pellucid.ir.laws import divmod as quotients
 from pellucid.ir.rewrite import rewrite
 from pellucid.ir.uop import UOp
 
@@ -40,8 +40,8 @@ SIMPLIFY = RuleSet(
         *compare.RULES,
         *select.LAWS,
         *extremes.LAWS,
-        *divmod.LAWS,
-        *divmod.RULES,
+        *quotients.LAWS,
+        *quotients.RULES,
         *cast.RULES,
         *lanes.RULES,
         *narrow.RULES,

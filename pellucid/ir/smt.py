@@ -3,24 +3,29 @@
     check(divide_twice)  ->  Verdict(level="proved for listed literals")
     check(x + 0 = x for floats)  ->  Verdict(level="false", counterexample={"x": -0.0})
 
-A law is sampled over every type that its variables stand for, edges first; a false one dies there in
-milliseconds. Then the solver looks for values for which the sides differ: `Index` over the
-integers, `Wrap` over bit-vectors of 8 and 16 bits, signed and unsigned, `Float` over IEEE half precision (there is one NaN,
-and -0.0 is not 0.0), `Real` over the reals. Where it cannot decide, literals are tried one by one from
-a list; where it cannot do that either, the law counts as sampled.
+A law is sampled over every type that its variables stand for, edges first; a false one dies there
+in milliseconds. Then the solver looks for values for which the sides differ: `Index` over the
+integers, `Wrap` over bit-vectors of 8 and 16 bits, signed and unsigned, `Float` over IEEE half
+precision (there is one NaN, and -0.0 is not 0.0), `Real` over the reals. Where it cannot decide,
+literals are tried one by one from a list; where that fails too, the law counts as sampled.
 
-Division in the solver's integers is Euclidean and free to choose x / 0; here both are spelled out as in
-the op table. Source of the method: N. Lopes, D. Menendez, S. Nagarakatte, J. Regehr, "Provably
-correct peephole optimizations with Alive", PLDI 2015. This module needs the package z3-solver.
+Division in the solver's integers is Euclidean and free to choose x / 0; here both are spelled out
+as in the op table. The solver's budget is counted in its own steps, so that every machine finds the
+same level; `python -m pellucid.ir.smt` writes the levels to laws/levels.json, tests check them.
+
+Source of the method: N. Lopes, D. Menendez, S. Nagarakatte, J. Regehr, "Provably correct peephole
+optimizations with Alive", PLDI 2015. This module needs the package z3-solver.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import z3
@@ -37,6 +42,7 @@ from pellucid.ir.law import Bool, Float, Index, Known, Law, Real, Value, Variabl
 from pellucid.ir.laws.folding import fold_value
 from pellucid.ir.op import COMPARISONS, Op, Ops
 from pellucid.ir.pattern import Pattern
+from pellucid.ir.simplify import all_laws
 
 Values: TypeAlias = "Mapping[str, Scalar]"
 
@@ -45,7 +51,7 @@ PROVED_LISTED = "proved for listed literals"
 SAMPLED = "sampled"
 FALSE = "false"
 LISTED_LITERALS = (-3, -2, -1, 0, 1, 2, 3, 4, 5, 8, 12)
-TIMEOUT_MS = 1500
+SOLVER_STEPS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -57,13 +63,13 @@ class Verdict:
     dtype: DType | None = None
 
 
-def check(law: Law, *, samples: int = 300, timeout_ms: int = TIMEOUT_MS) -> Verdict:
+def check(law: Law, *, samples: int = 300, steps: int = SOLVER_STEPS) -> Verdict:
     """Sample, then prove."""
     for theory in theories_of(law):
         for dtype in SAMPLED_DTYPES[theory]:
             if wrong := sample(law, dtype, samples):
                 return Verdict(FALSE, wrong, dtype)
-    return prove(law, timeout_ms=timeout_ms)
+    return prove(law, steps=steps)
 
 
 # ---- sampling ------------------------------------------------------------------------------------
@@ -330,13 +336,13 @@ THEORIES: dict[type[Variable], tuple[Theory, ...]] = {
 }
 
 
-def prove(law: Law, *, timeout_ms: int = TIMEOUT_MS) -> Verdict:
+def prove(law: Law, *, steps: int = SOLVER_STEPS) -> Verdict:
     """Ask the solver, in every theory the law is about; the weakest answer counts."""
     order = (PROVED, PROVED_LISTED, SAMPLED)
     level = PROVED
     for theory in (t for member in theories_of(law) for t in THEORIES[member]):
         try:
-            found = _prove_in(law, theory, timeout_ms)
+            found = _prove_in(law, theory, steps)
         except UnknownTheoryError:
             found = Verdict(SAMPLED)
         if found.level == FALSE:
@@ -345,23 +351,23 @@ def prove(law: Law, *, timeout_ms: int = TIMEOUT_MS) -> Verdict:
     return Verdict(level)
 
 
-def _prove_in(law: Law, theory: Theory, timeout_ms: int) -> Verdict:
-    found = _ask(law, theory, {}, timeout_ms)
+def _prove_in(law: Law, theory: Theory, steps: int) -> Verdict:
+    found = _ask(law, theory, {}, steps)
     known = [name for name, types in law.types.items() if Known in types]
     if found.level != SAMPLED or not known:
         return found
     for row in itertools.product(LISTED_LITERALS, repeat=len(known)):
-        found = _ask(law, theory, dict(zip(known, row, strict=True)), timeout_ms)
+        found = _ask(law, theory, dict(zip(known, row, strict=True)), steps)
         if found.level != PROVED:
             return found
     return Verdict(PROVED_LISTED)
 
 
-def _ask(law: Law, theory: Theory, literals: Mapping[str, int], timeout_ms: int) -> Verdict:
+def _ask(law: Law, theory: Theory, literals: Mapping[str, int], steps: int) -> Verdict:
     """Look for values for which the sides differ; *literals* are given."""
     translate = _Translator(law, theory, literals)
     solver = z3.Solver()
-    solver.set("timeout", timeout_ms)
+    solver.set("rlimit", steps)
     if law.condition is not None:
         solver.add(translate(law.condition))
     solver.add(z3.Not(translate(law.left) == translate(law.right)))
@@ -401,3 +407,17 @@ class _Translator:
         if side.op is None or side.op not in ops:
             raise UnknownTheoryError(f"{side.op} in {self.theory.name}")
         return ops[side.op](*given)
+
+
+# ---- the table of levels -------------------------------------------------------------------------
+
+
+def write_levels() -> None:
+    """Check every law of the standard sets and write how it is known to laws/levels.json."""
+    levels = {f"{law.family}.{law.name}": check(law).level for law in all_laws()}
+    path = Path(__file__).with_name("laws") / "levels.json"
+    path.write_text(json.dumps(levels, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_levels()

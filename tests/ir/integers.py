@@ -13,6 +13,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
 Values = dict[UOp, int]
+BIT_OPS = [Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR]
 
 
 def evaluate(root: UOp, values: Values) -> int:
@@ -108,12 +109,12 @@ class Maker:
         op = rng.choice(
             [Ops.ADD] * 4 + [Ops.MUL] * 3 + [Ops.FLOORDIV, Ops.FLOORMOD] * 3
             + [Ops.MAX, Ops.MIN, Ops.WHERE, Ops.TRUNCDIV, Ops.TRUNCMOD]
-            + ([Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR] if self.dtype.kind is not Kind.INDEX else [])
+            + ([] if self.dtype.kind is Kind.INDEX else BIT_OPS)
         )  # fmt: skip
         if op is Ops.WHERE:
             return self.truth(depth - 1).where(self.integer(depth - 1), self.integer(depth - 1))
         left = self.integer(depth - 1)
-        literal = op is not Ops.ADD and rng.random() < 0.8 or rng.random() < 0.3
+        literal = (op is not Ops.ADD and rng.random() < 0.8) or rng.random() < 0.3
         right = self.literal() if literal else self.integer(depth - 1)
         if rng.random() < 0.1:
             left, right = right, left

@@ -4,8 +4,8 @@
     (x + 3) + 4    ->  x + 7
     i * 2 + i      ->  i * 3              (integers; floats round differently)
 
-Floats keep every bit: `x + 0.0` is not `x` for x = -0.0, and `x * 0.0` is not 0.0 for a NaN, an infinity or a
-negative number.
+Floats keep every bit: `x + 0.0` is not `x` for x = -0.0, and `x * 0.0` is not 0.0 for a NaN, an
+infinity or a negative number.
 """
 
 from __future__ import annotations

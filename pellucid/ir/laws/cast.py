@@ -81,7 +81,7 @@ def cast_chosen_literals(node: UOp, condition: UOp, choice: UOp) -> UOp | None:
     )
 )
 def compare_cast_truth(node: UOp, c: UOp, wide: UOp, k: UOp) -> UOp | None:
-    """A truth value cast to a number and compared with 0 or 1 is that truth value, or its opposite."""
+    """A truth value as a number, compared with 0 or 1, is that truth value or its opposite."""
     if not k.is_const or wide.dtype.kind is Kind.COMPLEX or k.arg not in (0, 1):
         return None
     same = (k.arg == 1) == (node.op is Ops.CMPEQ)

@@ -1,9 +1,9 @@
-"""Comparisons in one form: positive terms on their side, the literal right, common factors divided out.
+"""Comparisons in one form: positive terms on their side, no common factors, the literal right.
 
     i * 4 + 1 < j * 4 + 9      ->   i < j + 2
     0 <= i - 3                 ->   2 < i
 
-Index comparisons are all `<`, `==` or `!=`. What the bounds decide is decided by `decide_by_bounds`.
+Index comparisons are all `<`, `==` or `!=`. What bounds decide is left to `decide_by_bounds`.
 """
 
 from __future__ import annotations
@@ -120,11 +120,12 @@ def _difference(x: UOp, y: UOp) -> Terms:
 
 def _sides(terms: Terms) -> tuple[Terms, Terms]:
     """Positive terms, and the others with their sign changed; no literal."""
-    left = {b: c for b, c in terms.items() if b is not None and c > 0}
-    return left, {b: -c for b, c in terms.items() if b is not None and c < 0}
+    left: Terms = {b: c for b, c in terms.items() if b is not None and c > 0}
+    right: Terms = {b: -c for b, c in terms.items() if b is not None and c < 0}
+    return left, right
 
 
-@rule(P(Ops.CMPLT, X, Y, kinds=None))
+@rule(P(Ops.CMPLT, X, Y))
 def order_comparison(node: UOp, x: UOp, y: UOp) -> UOp | None:
     """x < y for index sums, in normal form."""
     if x.dtype.kind is not Kind.INDEX or _is_large(x, y):
@@ -176,7 +177,7 @@ def order_equality(node: UOp, x: UOp, y: UOp) -> UOp | None:
     factor = math.gcd(*terms.values())
     if literal % factor:
         return node.const_like(node.op is Ops.CMPNE)
-    first = min(terms, key=lambda b: order_key(b))  # type: ignore[arg-type]
+    first = ordered_bases(terms)[0]
     if terms[first] < 0:
         factor = -factor
     left, right = _sides({b: c // factor for b, c in terms.items()})

@@ -2,9 +2,9 @@
 
     (i * 12 + j * 4 + k) // 4 % 3   for 0 <= j < 3, 0 <= k < 4      ->   j
 
-Everything here holds for negative values. The divisor is a positive literal in all rules; a negative
-one is first made positive. Source of the identities: R. L. Graham, D. E. Knuth, O. Patashnik, "Concrete
-Mathematics", 2nd edition, 1994, sections 3.1 and 3.4.
+Everything here holds for negative values. The divisor is a positive literal in all rules; a
+negative one is first made positive. Source of the identities: R. L. Graham, D. E. Knuth,
+O. Patashnik, "Concrete Mathematics", 2nd edition, 1994, sections 3.1 and 3.4.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _quotient_of_rest(rest: Terms, divisor: int) -> tuple[Terms, int] | None:
     if size is not None:
         return {None: size} if size else {}, 1
     for g in _common_divisors(rest, divisor):
-        multiples = {b: c // g for b, c in rest.items() if b is not None and c % g == 0}
+        multiples: Terms = {b: c // g for b, c in rest.items() if b is not None and c % g == 0}
         small = {b: c for b, c in rest.items() if b is None or c % g}
         carry = _constant_quotient(bounds_of_terms(small), g)
         if carry is not None and multiples:
@@ -171,7 +171,7 @@ def modulo_terms(node: UOp, x: UOp, k: UOp) -> UOp | None:
     if count_terms(x, MANY_TERMS) >= MANY_TERMS:
         return decline("too many terms", x)
     terms = terms_of(x)
-    rest = {b: c for b, c in terms.items() if b is not None and c % size}
+    rest: Terms = {b: c for b, c in terms.items() if b is not None and c % size}
     if literal := terms.get(None, 0) % size:
         rest[None] = literal
     carry = _constant_quotient(bounds_of_terms(rest), size)
@@ -188,7 +188,7 @@ def modulo_terms(node: UOp, x: UOp, k: UOp) -> UOp | None:
 
 def _remainder_by_parts(rest: Terms, size: int, g: int, like: UOp) -> UOp | None:
     """(g*y + r) % (g*d) = g * (y % d) + r, when 0 <= r < g."""
-    multiples = {b: c // g for b, c in rest.items() if b is not None and c % g == 0}
+    multiples: Terms = {b: c // g for b, c in rest.items() if b is not None and c % g == 0}
     small = {b: c for b, c in rest.items() if b is None or c % g}
     carry = _constant_quotient(bounds_of_terms(small), g)
     if carry is None or not multiples or g == size:
@@ -197,10 +197,10 @@ def _remainder_by_parts(rest: Terms, size: int, g: int, like: UOp) -> UOp | None
         multiples[None] = carry
         small[None] = small.get(None, 0) - carry * g
     part = _modulo(multiples, size // g, like)
-    total = {part: g}
+    total: Terms = {part: g}
     for base, c in small.items():
-        total[base] = total.get(base, 0) + c  # type: ignore[index,arg-type]
-    return sum_of(total, like)  # type: ignore[arg-type]
+        total[base] = total.get(base, 0) + c
+    return sum_of(total, like)
 
 
 def _modulo(terms: Terms, size: int, like: UOp) -> UOp:

@@ -23,7 +23,7 @@ FOLDABLE = tuple(
 _of_one_source = tuple(op for op in FOLDABLE if len(op.sources) == 1)
 _of_two_sources = tuple(op for op in FOLDABLE if len(op.sources) == 2)
 _DECIDABLE = tuple(
-    op for op in Ops.all() if op.is_elementwise and op not in (Ops.BITCAST,) and op.exact
+    op for op in Ops.all() if op.is_elementwise and op is not Ops.BITCAST and op.exact
 )
 
 

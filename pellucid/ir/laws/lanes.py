@@ -48,7 +48,7 @@ def lane_of_stack(node: UOp, stack: UOp) -> UOp | None:
         return None
     if isinstance(node.arg, tuple):
         return UOp(Ops.STACK, node.dtype, tuple(stack.src[lane] for lane in node.arg))
-    return stack.src[node.arg]
+    return stack.src[int(node.arg)]
 
 
 @rule(P(Ops.LANE, P(Ops.LANE, X, name="inner")))

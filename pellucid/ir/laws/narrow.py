@@ -4,8 +4,9 @@
     (i < 3) & (i < 5)              ->  i < 3
     INDEX(p, i % 8, i < 8)         ->  INDEX(p, i, i < 8)
 
-A branch of a WHERE is changed as a value only: the index of a memory access inside of it stays as it is,
-because the access happens whatever the condition; only an access's own `valid` may change its index.
+A branch of a WHERE is changed as a value only: the index of a memory access inside of it stays as
+it is, because the access happens whatever the condition; only an access's own `valid` may change
+its index.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def narrow_conditions(node: UOp) -> UOp | None:
 
 @rule(P(Ops.INDEX, X, Y, Z))
 def narrow_index(node: UOp, x: UOp, y: UOp, z: UOp) -> UOp | None:
-    """An index matters only where the access is valid; an access that is always valid says nothing."""
+    """An index matters only where the access is valid."""
     if z.is_const:
         return node.with_sources((x, y)) if z.arg else None
     if not is_about_integers(z):

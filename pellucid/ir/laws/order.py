@@ -1,9 +1,10 @@
 """The order in which laws make graphs smaller, so that rewriting ends.
 
-Each op is read as a function on whole numbers that grows with each source (a polynomial interpretation); a
-law is allowed when the number of its left side is greater than that of its right side, whatever the
-variables (3 or more) are. As the functions grow with their sources, a step anywhere makes the number of the
-whole graph, read as a tree, smaller; so there is no endless chain of steps.
+Each op is read as a function on whole numbers that grows with each source (a polynomial
+interpretation); a law is allowed when the number of its left side is greater than that of its right
+side, whatever the variables (3 or more) are. As the functions grow with their sources, a step
+anywhere makes the number of the whole graph, read as a tree, smaller; so there is no endless chain
+of steps.
 
     x * a + x   ->  x * (a + 1)          2x + x + 2  >  2x
 

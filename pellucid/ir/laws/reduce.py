@@ -19,7 +19,7 @@ _INTEGERS = (Kind.INT, Kind.UINT, Kind.INDEX)
 
 @rule(P(Ops.REDUCE, X, ...))
 def reduce_unchanging(node: UOp, x: UOp) -> UOp | None:
-    """A value that a range does not change is repeated: kept by an idempotent op, counted by a sum."""
+    """A value that a range does not change is kept by a maximum and counted by a sum."""
     if len(node.src) == 1 or node.arg.axes:
         return None
     op = node.arg.op

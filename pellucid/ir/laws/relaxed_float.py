@@ -1,7 +1,7 @@
-"""Laws of real numbers that floats break: only where the user asked for them (`relaxed_float=True`).
+"""Laws of real numbers that floats break: only where `relaxed_float=True` asks for them.
 
     x - x           ->  0         false for infinities and NaN
-    x + y * x       …   sums and products may be regrouped, which rounds differently
+    (x + 0.1) + 0.2 ->  x + 0.3   rounds differently
 
 They are proved over the reals, which is all they promise.
 """
@@ -53,12 +53,6 @@ def relaxed_collect_one(x: Real, a: Known) -> Equation:
     return x * a + x, x * (a + 1.0)
 
 
-@law
-def relaxed_factor(x: Real, y: Real, z: Real) -> Equation:
-    """A common factor is multiplied once."""
-    return x * y + x * z, x * (y + z)
-
-
 LAWS = (
     relaxed_add_zero,
     relaxed_mul_zero,
@@ -67,5 +61,4 @@ LAWS = (
     relaxed_mul_literals,
     relaxed_collect_two,
     relaxed_collect_one,
-    relaxed_factor,
 )

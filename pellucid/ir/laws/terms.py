@@ -1,7 +1,8 @@
 """Sums of products, the normal form of index arithmetic.
 
-An index expression is read as a list of (coefficient, base) pairs, where no base is a literal, a sum, or a product with
-a literal, and base None stands for 1. Two equal sums are the same list, whatever their order was.
+An index expression is read as a list of (coefficient, base) pairs, where no base is a literal, a
+sum, or a product with a literal, and base None stands for 1. Two equal sums are the
+same list, whatever their order was.
 
     j + 12 * i + 4 + j     ->   [(12, i), (2, j), (4, None)]     ->   i * 12 + j * 2 + 4
 """
