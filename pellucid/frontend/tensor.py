@@ -143,7 +143,9 @@ class Tensor(Autograd):
                 array = np.pad(array, step.arg)
             elif step.op is not Ops.DETACH:
                 array = move(step.applied_to(_stand_in(array, dtype)), array)
-        return np.array(from_storage(dtype, array), order="C")
+        if dtype is not dtypes.float16:  # which numpy has, though it computes in float32
+            array = from_storage(dtype, array)
+        return np.array(array, order="C")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         array = self.numpy()
