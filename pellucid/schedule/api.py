@@ -9,8 +9,8 @@ Form before: TENSOR. After: SCHEDULE.
     cut_kernels     one SINK for each, numbered by structure
     plan_memory     intermediates share storage by lifetime
 
-A schedule is found again by the content of its normalised graph, so a second step of a training loop
-costs a normalisation and a look-up. Storage for intermediates and outputs is new each time.
+A schedule is found again by the content of its normalised graph, so a second step of a training
+loop costs a normalisation and a look-up. Storage for intermediates and outputs is new each time.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from pellucid.ir import origin
 from pellucid.ir.arg import AddrSpace, CheckArg, StageArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, new_buffer
+from pellucid.schedule.draft import Plan, base_of
 from pellucid.schedule.facts import Facts
 from pellucid.schedule.kernels import Call, Storage, cut_kernels
 from pellucid.schedule.memory import plan_memory
 from pellucid.schedule.normalise import Normal, normalise
 from pellucid.schedule.order import hazards, order_drafts
-from pellucid.schedule.ranges import Plan, assign_ranges, base_of
+from pellucid.schedule.ranges import assign_ranges
 from pellucid.schedule.share import share_kernels
 from pellucid.schedule.views import forget_expressions
 
@@ -44,8 +45,9 @@ class Scheduled:
     """A schedule.
 
     linear: the CALLs in order.
-    stored: for each output a RESHAPE of the BUFFER that holds its value once *linear* has run. A WRITE
-        that was done in place has the BUFFER of its base: from then on that BUFFER means the new version.
+    stored: for each output a RESHAPE of the BUFFER that holds its value once *linear* has run. A
+        WRITE that was done in place has the BUFFER of its base: from then on that BUFFER means the
+        new version. A given BUFFER that no output names keeps its value.
     checks: flags to look at afterwards; -1 means all is well.
     """
 
@@ -56,7 +58,7 @@ class Scheduled:
 
 @dataclass(frozen=True)
 class Template:
-    """A schedule without its storage: numbers below len(buffers) of `storages` are given buffers."""
+    """A schedule without its storage, which is only numbered."""
 
     calls: tuple[Call, ...]
     storages: tuple[Storage, ...]
@@ -73,7 +75,7 @@ class CacheCounts:
 
 
 class ScheduleCache:
-    """Templates by content, the least recently used forgotten first; safe to use from several threads."""
+    """Templates by content, the least recently used forgotten first; for use from any thread."""
 
     def __init__(self, capacity: int = MAX_CACHED) -> None:
         self.capacity = capacity
@@ -169,7 +171,7 @@ def make_template(
 
 
 def find_plan(sink: UOp, devices: Sequence[str]) -> tuple[Plan, UOp]:
-    """Assign ranges; where a write would read what it overwrites, put its value into memory and start again."""
+    """Assign ranges; again, where a write would read what it overwrites, with its value stored."""
     while True:
         order = sink.toposort()
         asked = {base_of(n.src[1]): "flag of a check" for n in order if n.op is Ops.CHECK}

@@ -8,8 +8,8 @@ Form: TENSOR, unchanged.
     carries_large    the same, for reductions that take longer than a few elements
     has_storage      some element of memory is read
 
-Costs are counted as if everything below were computed in place, up to what is stored anyway; they only have
-to tell what is as cheap as a load from what is not.
+Costs are counted as if everything below were computed in place, up to what is stored anyway; they
+only have to tell what is as cheap as a load from what is not.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Facts:
 
     def _device_of(self, node: UOp, slot_devices: Sequence[str]) -> str | None:
         if node.op is Ops.PARAM:
-            return slot_devices[node.arg.slot]
+            return slot_devices[int(node.arg.slot)]
         if node.op is Ops.COPY:
             return str(node.arg)
         found = dict.fromkeys(d for s in node.src if (d := self.device[s]) is not None)

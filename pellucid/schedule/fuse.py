@@ -1,31 +1,33 @@
 """Decide what is computed with whom: is this value stored, and if so, why?
 
-Form: TENSOR; the answer is a sentence, which the kernel keeps (CallInfo.reason), or None: computed by those who want it.
+Form: TENSOR; the answer is a sentence, which the kernel keeps (CallInfo.reason), or None: computed
+by those who want it.
 
     relu(x @ w + b)        one kernel: each sum is used once, where it was made
     x - x.sum()            two: the sum would be computed again for every element
     exp(x) wanted twice    computed twice, if that is as cheap as a load; stored, if it is not
 
-Hard rules (architecture.md, section 9): a reduction is never computed again inside a wider range than its
-own; a value that is as cheap to compute as to load is not stored; limits of a kernel hold. Between the
-rules a cost decides, in units of one vector operation on one element: computing where wanted costs
+Hard rules (architecture.md, section 9): a reduction is never computed again inside a wider range
+than its own; a value that is as cheap to compute as to load is not stored; limits of a kernel hold.
+Between the rules a cost decides, in units of one vector operation on one element:
 
-    uses * (ops + LOAD * loads)     against     elems * (ops + LOAD * loads + STORE) + uses * LOAD + LAUNCH
+    computed where wanted:   uses * (ops + LOAD * loads)
+    stored:                  elems * (ops + LOAD * loads + STORE) + uses * LOAD + LAUNCH
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.schedule.draft import Draft
 from pellucid.schedule.facts import SMALL_REDUCE, Facts, reduced_elems
 from pellucid.schedule.views import Use
 
 MAX_NODES = 400
-"""Compute nodes of one kernel: more make compile time grow faster than the saved loads are worth."""
+"""Compute nodes of one kernel: more cost more compile time than the saved loads are worth."""
 
 MAX_BUFFERS = 60
 """Buffers that one kernel reads."""
@@ -37,22 +39,11 @@ MAX_SHARED_OPS = 32
 REDUCED_AGAIN = "the reduction is used over a wider range than its own"
 
 
-class Kernel(Protocol):
-    """What deciding needs to know of a kernel in the making."""
-
-    num_nodes: int
-    num_iterations: int
-    frontier: set[UOp]
-    reads: dict[UOp, dict[Use, int]]
-    loops: set[tuple[UOp, ...]]
-    ordered: bool
-
-
 @dataclass(frozen=True)
 class Wanted:
     """Who wants a value, at which indices, how many elements in all (with repetitions)."""
 
-    by: Mapping[Kernel, Mapping[Use, int]]  # type: ignore[type-var, unused-ignore]
+    by: Mapping[Draft, Mapping[Use, int]]
 
     @property
     def num_evaluations(self) -> int:
@@ -74,7 +65,8 @@ def why_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
         return node.arg.reason if node.op is Ops.STAGE else _ALWAYS[node.op]
     if node.op is Ops.REDUCE:
         return _why_reduce_stored(node, wanted, facts) or _why_over_limit(node, wanted, facts)
-    if node.op.is_movement and node.op is not Ops.PAD or not node.src or node.op is Ops.CHECK:
+    moves = node.op.is_movement and node.op is not Ops.PAD
+    if moves or not node.src or node.op is Ops.CHECK or node.op is Ops.COPY:
         return None
     return (
         _why_reduction_below_stored(node, wanted, facts)
@@ -107,7 +99,7 @@ def _why_reduce_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
     return None
 
 
-def _has_loops_of(kernel: Kernel, node: UOp) -> bool:
+def _has_loops_of(kernel: Draft, node: UOp) -> bool:
     sizes = sorted(node.src[0].known_shape[axis] for axis in node.arg.axes)
     wide = [size for size in sizes if size != 1]
     return all(sorted(r.src[0].arg for r in loops) == wide for loops in kernel.loops)

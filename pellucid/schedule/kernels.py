@@ -1,12 +1,13 @@
 """Cut units into kernels, each a SINK in LOOP form over its own PARAMs.
 
-Form before: units of drafts (share.py) and their expressions over handles (values.py). After: SCHEDULE form,
-as a list of `Call`s, each of a kernel on numbered storages.
+Form before: units of drafts (share.py) and their expressions over handles (values.py). After:
+SCHEDULE form, as a list of `Call`s, each of a kernel on numbered storages.
 
-    unit {relu at (i, j)}   ->   SINK(END(STORE(INDEX(PARAM 0, i*3 + j), MAX(INDEX(PARAM 1, i*3 + j), 0)), i, j))
+    unit {relu at (i, j)}
+        ->  SINK(END(STORE(INDEX(PARAM 0, i*3 + j), MAX(INDEX(PARAM 1, i*3 + j), 0)), i, j))
 
-Parameters and ranges are numbered in order of appearance, outputs first, and nothing else names them: two
-kernels that do the same are the same UOp, and compile once.
+Parameters and ranges are numbered in order of appearance, outputs first, and nothing else names
+them: two kernels that do the same are the same UOp, and compile once.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from pellucid.ir import origin
 from pellucid.ir.arg import AxisKind, CallInfo, KernelInfo, ParamArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.schedule.draft import Draft, Plan
 from pellucid.schedule.order import Order
-from pellucid.schedule.ranges import Draft, Plan
 from pellucid.schedule.share import Unit
 from pellucid.schedule.values import Values
 
@@ -72,7 +73,9 @@ class _Cutter:
         self.handles: dict[UOp, UOp] = {}  # handle -> version
         for param in sorted(params, key=lambda p: int(p.arg.slot)):
             device = plan.facts.device[param]
-            self.new_storage(param, Storage(param.dtype, param.arg.size, str(device), param.arg.slot))
+            self.new_storage(
+                param, Storage(param.dtype, param.arg.size, str(device), param.arg.slot)
+            )
             self.handles[param] = param
 
     def run(self, units: list[Unit]) -> Cut:
@@ -102,7 +105,7 @@ class _Cutter:
                     needed.add(version)
         return needed
 
-    # ---- storage ----------------------------------------------------------------------------------
+    # ---- storage ---------------------------------------------------------------------------------
 
     def new_storage(self, version: UOp, storage: Storage) -> int:
         self.cut.storages.append(storage)
@@ -118,7 +121,7 @@ class _Cutter:
         device = draft.device or self.default_device
         return self.new_storage(root, Storage(root.dtype, root.num_elems, device))
 
-    # ---- calls ------------------------------------------------------------------------------------
+    # ---- calls -----------------------------------------------------------------------------------
 
     def call_copy(self, draft: Draft) -> None:
         target = self.storage_for(draft)

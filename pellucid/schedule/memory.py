@@ -5,10 +5,10 @@ Form before: calls on numbered storages. After: the same calls, on fewer storage
     call 0 writes 1;  call 1 reads 1, writes 2;  call 2 reads 2, writes 3
         ->  3 may live where 1 was: after call 1 nobody reads it
 
-An intermediate lives from its first to its last call. In order of calls each takes the smallest free storage of
-its dtype and device that is large enough; else the largest free one grows; else there is a new one (best fit with
-growth, after Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020, who call it greedy by
-breadth in execution order). Given buffers, outputs and flags are left alone.
+An intermediate lives from its first to its last call. In order of calls each takes the smallest
+free storage of its dtype and device that is large enough; else the largest free one grows; else
+there is a new one (best fit, as in Pisarchyk and Lee, "Efficient memory management for deep neural
+net inference", 2020, there in another order). Given buffers, outputs and flags are left alone.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ Form before: TENSOR, over BUFFERs. Form after: TENSOR, over PARAMs numbered in o
     ADD(RESHAPE(BUFFER 71), LEAF(RESHAPE(BUFFER 93)))  ->  ADD(RESHAPE(PARAM 0), RESHAPE(PARAM 1))
 
 Two graphs that differ in their buffers only become the same graph, so the content key of the
-result finds a schedule that was made before (see api.py). What says nothing about values is dropped on the way (LEAF,
-DETACH, a WRITE or SCATTER of nothing), and sums and products of small floats are done
-in float32 (semantics.md, "Floats": reductions accumulate in float32 and round once).
+result finds a schedule that was made before (see api.py). What says nothing about values is dropped
+on the way (LEAF, DETACH, a WRITE or SCATTER of nothing), and sums and products of small floats are
+done in float32 (semantics.md, "Floats": reductions accumulate in float32 and round once).
 """
 
 from __future__ import annotations

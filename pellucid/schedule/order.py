@@ -1,15 +1,17 @@
 """Put kernels in an order that respects data, and decide which writes happen in place.
 
-Form before: drafts of kernels, with what they read and write. After: for each draft those that must run before it.
+Form before: drafts of kernels, with what they read and write. After: for each draft those that
+must run before it.
 
-    y = a * 10;  a[:] = 4        the kernel of y reads the old a: it runs before the write     (anti dependence)
-    a[:] = 4;    z = a + 1       the kernel of z reads the new a: it runs after                (true dependence)
-    y = a + (a := 4)             reads both: the write goes to new storage, a copy of a before (output dependence)
+    y = a * 10;  a[:] = 4      y reads the old a: it runs before the write       (anti dependence)
+    a[:] = 4;    z = a + 1     z reads the new a: it runs after                  (true dependence)
+    a[0] = 1;    a[1] = 2      one storage, in this order                        (output dependence)
+    y = a + (a := 4)           reads both: the write goes to new storage
 
 Each stored node is a *version*; a write makes a new version of its base. It is done in the base's
-storage when nobody needs the old version any more: the user holds no lazy value on it (`pending`), it is no output,
-and all kernels that read it can run before the write. Else the version gets new storage, into which
-the base is copied first, unless the write covers all of it.
+storage when nobody needs the old version any more: the user holds no lazy value on it (`pending`),
+it is no output, and all kernels that read it can run before the write. Else the version gets new
+storage, into which the base is copied first, unless the write covers all of it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.schedule.ranges import Draft, Plan
+from pellucid.schedule.draft import Draft, Plan
 from pellucid.schedule.views import flat_index
 
 
@@ -156,7 +158,7 @@ def topological(
 
 
 def hazards(plan: Plan) -> set[UOp]:
-    """WRITEs and SCATTERs whose kernel reads what it is about to overwrite, elsewhere than where it writes.
+    """WRITEs and SCATTERs whose kernel reads what it overwrites, elsewhere than where it writes.
 
     Their values are put into memory first (a[1:] = a[:-1] is as if the right side were copied).
     """

@@ -1,7 +1,7 @@
 """Give every node its ranges, from the consumers down, and decide what is stored on the way.
 
-Form before: TENSOR over PARAMs (normalise.py). After: a `Plan`: which nodes are stored, each by a `Draft`
-of a kernel, and for every other node at which indices each kernel computes it.
+Form before: TENSOR over PARAMs (normalise.py). After: a `Plan`: which nodes are stored, each by a
+`Draft` of a kernel, and for every other node at which indices each kernel computes it.
 
     SINK(ADD(RESHAPE(PARAM 0, (4, 3)), EXPAND(REDUCE(...))))
 
@@ -11,22 +11,22 @@ of a kernel, and for every other node at which indices each kernel computes it.
     REDUCE  stored: the reduction is used again …    at (i,), over (k,)
 
 Nodes are visited consumers first, so when a node's turn comes it is known who wants it, at which
-indices, and how often in all: `fuse.why_stored` decides from that. One visit for each node and one step for each
-(node, index) pair; shared subgraphs are shared by the pair.
+indices, and how often in all: `fuse.why_stored` decides from that. One visit for each node and one
+step for each (node, index) pair; shared subgraphs are shared by the pair.
 
-What is read at an index that another tensor holds (GATHER) is not known yet on the way down:
-the index is a placeholder VARIABLE with the right bounds, exchanged for the value when kernels are cut.
+What is read at an index that another tensor holds (GATHER) is not known yet on the way down: the
+index is a placeholder VARIABLE with the right bounds, exchanged for the value when kernels are cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 from pellucid.core.dtype import dtypes
 from pellucid.ir.arg import AxisKind, VariableArg
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
+from pellucid.schedule.draft import Draft, Plan, Step, base_of
 from pellucid.schedule.facts import STORAGE, Facts
 from pellucid.schedule.fuse import Wanted, why_stored
 from pellucid.schedule.views import (
@@ -40,55 +40,6 @@ from pellucid.schedule.views import (
 )
 
 _REDUCE_IDS = 1000
-
-
-@dataclass(eq=False)
-class Draft:
-    """A kernel in the making: it stores `root`, the elements of `value` at `value_use` to `store_index`."""
-
-    number: int
-    root: UOp
-    device: str | None
-    reason: str
-    ranges: tuple[UOp, ...]
-    num_iterations: int
-    value: UOp
-    value_use: Use
-    store_index: UOp
-    store_valid: UOp | None = None
-    base: UOp | None = None  # the version that this one is written over, in place if possible
-    covers_base: bool = False
-    combine: UOp | None = None  # SCATTER with an op: the node that says which
-    ordered: bool = False
-    is_copy: bool = False
-    num_nodes: int = 0
-    frontier: set[UOp] = field(default_factory=set)
-    reads: dict[UOp, dict[Use, int]] = field(default_factory=dict)
-    loops: set[tuple[UOp, ...]] = field(default_factory=set)
-
-
-Step = tuple[tuple[UOp, Use], ...]
-
-
-@dataclass
-class Plan:
-    """What the consumers-first walk found."""
-
-    order: list[UOp]
-    facts: Facts
-    drafts: list[Draft] = field(default_factory=list)  # consumers first
-    stored: dict[UOp, Draft] = field(default_factory=dict)
-    steps: dict[tuple[UOp, Use], Step] = field(default_factory=dict)  # consumers first
-    loops: dict[tuple[UOp, Use], tuple[UOp, ...]] = field(default_factory=dict)
-    valid: dict[tuple[UOp, Use], UOp] = field(default_factory=dict)
-    placeholders: dict[tuple[str, UOp, Use, int], UOp] = field(default_factory=dict)
-
-
-def base_of(node: UOp) -> UOp:
-    """The node below RESHAPEs, whose elements are the same in the same order."""
-    while node.op is Ops.RESHAPE:
-        node = node.src[0]
-    return node
 
 
 def output_ranges(shape: Shape) -> Index:
@@ -108,8 +59,8 @@ def output_ranges(shape: Shape) -> Index:
 def reduce_ranges(sizes: Shape, index: Index) -> Index:
     """The RANGEs of a reduction whose result is wanted at *index*.
 
-    Reductions of equal sizes share ranges, so that their loops may become one; the level keeps a reduction
-    inside another one apart from it.
+    Reductions of equal sizes share ranges, so that their loops may become one; the level keeps a
+    reduction inside another one apart from it.
     """
     open_ranges = {r for position in index for r in position.ranges}
     level = max((r.arg.id // _REDUCE_IDS for r in open_ranges), default=0) + 1
@@ -124,7 +75,7 @@ def _only_ranges(index: Iterable[UOp]) -> tuple[UOp, ...]:
 
 
 def assign_ranges(sink: UOp, facts: Facts, order: Sequence[UOp], asked: dict[UOp, str]) -> Plan:
-    """Walk the graph consumers first; *asked* says which nodes are stored whatever else, and why."""
+    """Walk the graph consumers first; *asked* says which nodes are stored in any case, and why."""
     return _Walk(Plan(list(order), facts), asked).run()
 
 
@@ -172,7 +123,7 @@ class _Walk:
         if node in self.facts.has_storage:
             draft.frontier.add(node)
 
-    # ---- what is stored ---------------------------------------------------------------------------
+    # ---- what is stored --------------------------------------------------------------------------
 
     def store(self, node: UOp, reason: str) -> None:
         if node.num_elems == 0:
@@ -262,7 +213,7 @@ class _Walk:
         for each in indices:
             self.want(each, (index[:num_rows], None), draft.num_iterations, draft)
 
-    # ---- what is computed where it is wanted ------------------------------------------------------
+    # ---- what is computed where it is wanted -----------------------------------------------------
 
     def compute(self, node: UOp, use: Use, evaluations: int, draft: Draft) -> None:
         """Let *draft* compute *node* at *use*: pass the wish on to its sources."""

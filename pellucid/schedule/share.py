@@ -1,15 +1,16 @@
 """Let kernels over the same ranges become one kernel with several outputs.
 
-Form before: drafts in order, with what must run before what (order.py). After: units of one or more drafts.
+Form before: drafts in order, with what must run before what (order.py). After: units of one or
+more drafts.
 
-    m = relu(x); out1 = m * 2; out2 = m + y       three drafts over (i, j)  ->  one kernel, which loads x once
-    x.sum(1), (x * x).sum(1)                      two reductions over the same ranges of the same input  ->  one kernel
+    m = relu(x); m * 2; m + y      three drafts over (i, j)         ->  one kernel, loads x once
+    x.sum(1), (x * x).sum(1)       the same ranges of one input     ->  one kernel, one loop
 
 A draft may join a unit when it depends on the unit only at exactly the element it computes itself
-(then the value stays in a register), and on nothing that depends on the unit. Levels show the second: every unit is
-above all units it needs, and a draft joins only where all else it needs is below. So no cycle can arise, and one
-pass in order is enough. It joins when there is something to gain: a value or an input in common, or kernels so
-small that starting them is most of the work.
+(then the value stays in a register), and on nothing that depends on the unit. Levels show the
+second: every unit is above all units it needs, and a draft joins only where all else it needs is
+below. So no cycle can arise, and one pass in order is enough. It joins when there is something to
+gain: a value or an input in common, or kernels so small that starting them is most of the work.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from pellucid.ir.uop import UOp
+from pellucid.schedule.draft import Draft, Plan
 from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES
 from pellucid.schedule.order import Order
-from pellucid.schedule.ranges import Draft, Plan
 from pellucid.schedule.views import flat_index
 
 SMALL_KERNEL = 4096
@@ -98,7 +99,7 @@ class _Sharing:
                 return unit
         return None
 
-    # ---- may it? ----------------------------------------------------------------------------------
+    # ---- may it? ---------------------------------------------------------------------------------
 
     def fits(self, draft: Draft, unit: Unit) -> bool:
         """True when *draft* can be computed in the kernel of *unit*."""
@@ -117,7 +118,7 @@ class _Sharing:
         return True
 
     def same_element(self, draft: Draft, needed: Draft) -> bool:
-        """True when all that orders *draft* after *needed* is about the element that both are at."""
+        """True when *draft* comes after *needed* only because of the element that both are at."""
         if draft.base is needed.root:
             return False  # two stores to one place
         if needed.root in draft.reads and not reads_at(draft, needed.root, needed.store_index):
@@ -136,10 +137,10 @@ class _Sharing:
             return draft.reads.keys() <= unit.reads or draft.reads.keys() >= unit.reads
         return draft.num_iterations <= SMALL_KERNEL or bool(draft.reads.keys() & unit.reads)
 
-    # ---- order ------------------------------------------------------------------------------------
+    # ---- order -----------------------------------------------------------------------------------
 
     def sorted_units(self) -> list[Unit]:
-        """Units in an order that respects all that their drafts need, close to the order found before."""
+        """Units in an order that respects what their drafts need, close to that of the drafts."""
         place = {draft: number for number, draft in enumerate(self.order.drafts)}
         needs = {
             unit: {self.unit_of[n] for d in unit.drafts for n in self.order.before[d]} - {unit}

@@ -1,13 +1,13 @@
 """What each kernel computes, as an expression over its ranges.
 
-Form before: a `Plan` (ranges.py). After: for each draft of a kernel the expression that it stores, in LOOP form, over
-*handles*: PARAMs that stand for a version of storage, one for each stored node.
+Form before: a `Plan` (ranges.py). After: for each draft of a kernel the expression that it stores,
+in LOOP form, over *handles*: PARAMs that stand for a version of storage, one for each stored node.
 
     ADD at (i, j), of RESHAPE(PARAM 0) at (i, j) and a stored REDUCE at (i,)
         ->  ADD(INDEX(PARAM 0, i*3 + j), INDEX(handle of REDUCE, i))
 
-A PAD becomes WHERE(valid, x, fill), and all INDEXes below it carry `valid` too, so that nothing outside
-of memory is touched.
+A PAD becomes WHERE(valid, x, fill), and all INDEXes below it carry `valid` too, so that nothing
+outside of memory is touched.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pellucid.core.dtype import DType, dtypes
 from pellucid.ir.arg import ParamArg, ReduceArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.schedule.ranges import Draft, Plan
+from pellucid.schedule.draft import Draft, Plan
 from pellucid.schedule.views import ZERO, Use, flat_index, literal
 
 
@@ -83,9 +83,9 @@ class Values:
         return UOp(Ops.REDUCE, node.dtype, (sources[0], *loops), ReduceArg(op))
 
     def meaning(self, what: str, node: UOp, use: Use, size: int) -> UOp:
-        """What a placeholder stands for: the row that *node* holds, or whether there is such a row."""
+        """What a placeholder stands for: the row that *node* holds, or whether it exists."""
         row = self.value_of(node, use).cast(dtypes.index)
-        return row if what == "row" else (ZERO <= row) & (row < literal(size))
+        return row if what == "row" else (row >= ZERO) & (row < literal(size))
 
     def settle(self, expression: UOp) -> UOp:
         """Exchange placeholders for what they stand for."""

@@ -1,7 +1,8 @@
 """Movement as index arithmetic: which element of the source an element of the result is.
 
 Form before: a movement op of a TENSOR graph and one index for each axis of its result.
-Form after: one index for each axis of its source and, for PAD, the condition under which there is such an element.
+Form after: one index for each axis of its source and, for PAD, the condition under which there is
+such an element.
 
     PERMUTE (1, 0)  of (4, 3)  at (i, j)   ->  (j, i)
     PAD ((1, 2),)   of (5,)    at (i,)     ->  (i - 1,)   valid where 1 <= i < 6
@@ -9,8 +10,9 @@ Form after: one index for each axis of its source and, for PAD, the condition un
     RESHAPE (12,)   of (4, 3)  at (i,)     ->  (i // 3, i % 3)
 
 No view algebra is needed: a RESHAPE is a linear index taken apart by `//` and `%`, and `simplify`
-recombines what belongs together from the bounds of the ranges. A RESHAPE is handled in the smallest groups of
-neighbouring axes whose sizes multiply to the same number, so that axes it does not touch pass unchanged.
+recombines what belongs together from the bounds of the ranges. A RESHAPE is handled in the smallest
+groups of neighbouring axes whose sizes multiply to the same number, so that axes it does not touch
+pass unchanged.
 """
 
 from __future__ import annotations

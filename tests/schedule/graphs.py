@@ -8,10 +8,12 @@ import numpy as np
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.ir.arg import ReduceArg
+from pellucid.ir.form import SCHEDULE
 from pellucid.ir.interpret import evaluate_all, run_schedule
 from pellucid.ir.interpret.values import storage_dtype
 from pellucid.ir.op import Op, Ops, Shape
 from pellucid.ir.uop import UOp, new_buffer
+from pellucid.ir.verify import verify
 from pellucid.schedule import Scheduled, schedule
 
 
@@ -96,6 +98,7 @@ def check(
     before.update(memory or {})
     wanted = evaluate_all(list(outputs), before)
     result = schedule(outputs, pending=pending)
+    verify(result.linear, SCHEDULE)
     after = {node: values.copy() for node, values in before.items()}
     run_schedule(result.linear, after)
     for output, want in zip(outputs, wanted, strict=True):

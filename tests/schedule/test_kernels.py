@@ -161,7 +161,7 @@ def test_small_independent_outputs_share_a_kernel_and_large_ones_do_not() -> Non
 
 
 def test_sharing_makes_no_cycle() -> None:
-    """first -> total -> last: first and last are over the same ranges, but total is between them."""
+    """first -> total -> last: first and last have the same ranges, but total is between them."""
     x = tensor((8,))
     first = x + 1.0
     total = reduce(first, 0)
@@ -264,7 +264,7 @@ def test_check_flags_come_back() -> None:
     assert len(result.linear.src) == 2
 
 
-# ---- gather and scatter ---------------------------------------------------------------------------
+# ---- gather and scatter --------------------------------------------------------------------------
 
 
 def test_gather_is_one_kernel_and_reads_zero_outside() -> None:
@@ -303,7 +303,7 @@ def test_scatter_into_zeros_fills_and_scatters() -> None:
     assert len(result.linear.src) == 2
 
 
-# ---- limits ---------------------------------------------------------------------------------------
+# ---- limits --------------------------------------------------------------------------------------
 
 
 def longest(result_kernels: list[UOp]) -> int:
@@ -365,5 +365,3 @@ def test_stack_of_three_thousand() -> None:
     started = time.perf_counter()
     schedule([reduce(total, 0, 1)])
     assert time.perf_counter() - started < 6
-
-

@@ -1,4 +1,4 @@
-"""Reads and writes: true, anti and output dependences, windows, versions (cases 29 to 32 of the list)."""
+"""Reads and writes: dependences, windows, versions (cases 29 to 32 of the list)."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ def test_many_buffers_each_read_and_written() -> None:
     assert all(is_in_place(result, s, x) for s, x in zip(steps, buffers, strict=True))
 
 
-# ---- random programs ------------------------------------------------------------------------------
+# ---- random programs -----------------------------------------------------------------------------
 
 SIZE = 6
 

@@ -1,0 +1,79 @@
+"""What the stages of a schedule hand on: drafts of kernels, and the plan that holds them.
+
+Draft    a kernel in the making: what it stores, over which ranges, what it reads, and why
+Plan     all drafts, and for every value that is computed on the way where it is wanted
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.schedule.facts import Facts
+from pellucid.schedule.views import Use
+
+Step = tuple[tuple[UOp, Use], ...]
+"""The sources that a value is computed from, and where each is read."""
+
+
+@dataclass(eq=False)
+class Draft:
+    """A kernel in the making.
+
+    root: the node that it brings into memory: a new version of some storage.
+    value, value_use: what is stored: this node, at these indices.
+    store_index, store_valid: where it is stored (row-major position), and under which condition.
+    base: the version that a write or scatter changes, in place if possible.
+    combine: the SCATTER node whose op joins old and new values.
+    reads: for each version the uses, with how many elements each of them reads in all.
+    loops: ranges of the reductions in it.
+    frontier: nodes that are wanted and not looked at yet (while the walk is on).
+    """
+
+    number: int
+    root: UOp
+    device: str | None
+    reason: str
+    ranges: tuple[UOp, ...]
+    num_iterations: int
+    value: UOp
+    value_use: Use
+    store_index: UOp
+    store_valid: UOp | None = None
+    base: UOp | None = None
+    covers_base: bool = False
+    combine: UOp | None = None
+    ordered: bool = False
+    is_copy: bool = False
+    num_nodes: int = 0
+    frontier: set[UOp] = field(default_factory=set)
+    reads: dict[UOp, dict[Use, int]] = field(default_factory=dict)
+    loops: set[tuple[UOp, ...]] = field(default_factory=set)
+
+
+@dataclass
+class Plan:
+    """What the consumers-first walk found.
+
+    drafts: consumers first.  stored: the draft of each stored node.
+    steps: for each value that is computed where it is wanted, its sources; consumers first.
+    loops: the ranges of a REDUCE.  valid: the condition of a PAD or GATHER.
+    placeholders: what stands for a value that an index depends on.
+    """
+
+    order: list[UOp]
+    facts: Facts
+    drafts: list[Draft] = field(default_factory=list)
+    stored: dict[UOp, Draft] = field(default_factory=dict)
+    steps: dict[tuple[UOp, Use], Step] = field(default_factory=dict)
+    loops: dict[tuple[UOp, Use], tuple[UOp, ...]] = field(default_factory=dict)
+    valid: dict[tuple[UOp, Use], UOp] = field(default_factory=dict)
+    placeholders: dict[tuple[str, UOp, Use, int], UOp] = field(default_factory=dict)
+
+
+def base_of(node: UOp) -> UOp:
+    """The node below RESHAPEs, whose elements are the same in the same order."""
+    while node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node
