@@ -56,6 +56,8 @@ def can_run_at_once(root: UOp, nodes: list[UOp]) -> bool:
         for n in nodes
     ):
         return False
+    if any(n.op is Ops.GROUP and any(e.op is not Ops.STORE for e in n.src) for n in nodes):
+        return False  # loops beside each other inside of a loop
     if sum(n.op is Ops.RANGE for n in nodes) >= _MOST_AXES:
         return False
     written = {storage_of(n) for n in nodes if n.op is Ops.STORE}

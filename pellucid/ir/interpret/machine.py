@@ -10,7 +10,7 @@ BARRIER, so that the caller can run the items of a work-group side by side.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -91,12 +91,12 @@ class Machine:
         if node.op.is_elementwise:
             self.values[node] = self.elementwise(node)
             return
-        handler = _HANDLERS.get(node.op)
-        if handler is None:
+        method = _METHODS.get(node.op)
+        if method is None:
             raise InterpretError(
                 "form", f"{node.op.name} cannot run in a kernel", node=node, at=None
             )
-        self.values[node] = handler(self, node)
+        self.values[node] = getattr(self, method)(node)
 
     def value(self, node: UOp) -> Array:
         """The value of a source; an INDEX is read."""
@@ -194,24 +194,24 @@ def read_early(nodes: list[UOp]) -> frozenset[UOp]:
     return frozenset(s for n in nodes for s in values_used(n) if s.op is Ops.INDEX)
 
 
-_HANDLERS: Final[dict[Op, Callable[[Machine, UOp], Any]]] = {
-    Ops.CONST: Machine.const,
-    Ops.VARIABLE: Machine.variable,
-    Ops.SPECIAL: Machine.special,
-    Ops.PARAM: Machine.storage,
-    Ops.DEFINE: Machine.storage,
-    Ops.SPLAT: Machine.splat,
-    Ops.STACK: Machine.stack,
-    Ops.LANE: Machine.lane,
-    Ops.INDEX: Machine.index,
-    Ops.LOAD: Machine.load,
-    Ops.STORE: Machine.store,
-    Ops.AFTER: Machine.first,
-    Ops.REDUCE: Machine.reduce_nothing,
-    Ops.GROUP: Machine.nothing,
-    Ops.BARRIER: Machine.nothing,
-    Ops.PREFETCH: Machine.nothing,
-    Ops.IF: Machine.nothing,
-    Ops.END: Machine.nothing,
-    Ops.SINK: Machine.nothing,
+_METHODS: Final[dict[Op, str]] = {
+    Ops.CONST: "const",
+    Ops.VARIABLE: "variable",
+    Ops.SPECIAL: "special",
+    Ops.PARAM: "storage",
+    Ops.DEFINE: "storage",
+    Ops.SPLAT: "splat",
+    Ops.STACK: "stack",
+    Ops.LANE: "lane",
+    Ops.INDEX: "index",
+    Ops.LOAD: "load",
+    Ops.STORE: "store",
+    Ops.AFTER: "first",
+    Ops.REDUCE: "reduce_nothing",
+    Ops.GROUP: "nothing",
+    Ops.BARRIER: "nothing",
+    Ops.PREFETCH: "nothing",
+    Ops.IF: "nothing",
+    Ops.END: "nothing",
+    Ops.SINK: "nothing",
 }
