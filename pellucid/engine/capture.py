@@ -72,6 +72,12 @@ def note_draw(generator: Generator, buffer: UOp, count: int) -> None:
         heard.draws.append(Draw(generator, buffer, count))
 
 
+def forbid(what: str, instead: str) -> None:
+    """Raise JitError if a function is being captured: what it does now would not happen again."""
+    if _listener.get() is not None:
+        raise JitError(f"{what} cannot be part of a function that jit captures", help=instead)
+
+
 def forbid_reading(what: str) -> None:
     """Raise JitError if a function is being captured: what it reads now will differ in later calls."""
     if _listener.get() is not None:

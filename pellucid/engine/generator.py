@@ -37,6 +37,7 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Start again, from the numbers that belong to *seed*."""
+        capture.forbid("manual_seed", "call it before the function")
         with self._lock:
             self.key = int(seed) & _MASK
             self.counter = 0

@@ -67,6 +67,13 @@ def forget(buffer: UOp) -> None:
     _past.pop(buffer, None)
 
 
+def cut(buffer: UOp) -> None:
+    """Give up the way from a buffer to its leaves: differentiation through it is an error now."""
+    past = _past.get(buffer)
+    if past is not None:
+        _past[buffer] = Past(None, past.steps)
+
+
 def has_past(expression: UOp) -> bool:
     """Tell whether a gradient flows through *expression* to a leaf below it that is alive."""
     if expression.op is Ops.LEAF:

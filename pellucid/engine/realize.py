@@ -10,25 +10,28 @@ realised buffer happens in place, unless another lazy value still reads the vers
 
 from __future__ import annotations
 
-import threading
+import weakref
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from pellucid.engine import history
+from pellucid.core.errors import CompileError
+from pellucid.core.options import current_options
+from pellucid.engine import capture, history, promise
+from pellucid.engine.compile import compile_linear
 from pellucid.engine.memory import buffer_of
+from pellucid.engine.promise import Promise
+from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
 from pellucid.ir.interpret.tensors import evaluate_all
-from pellucid.ir.interpret.values import to_storage
+from pellucid.ir.interpret.values import from_storage
 from pellucid.ir.op import Ops
-from pellucid.ir.uop import UOp, all_nodes, new_buffer
-
-engine_lock = threading.RLock()
-"""Held while a schedule is made and run, and while storages change because of it."""
+from pellucid.ir.uop import UOp, all_nodes
+from pellucid.schedule.api import schedule
 
 
 def realize(
-    outputs: Sequence[UOp], *, device: str = "CPU", pending: frozenset[UOp] = frozenset()
+    outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()
 ) -> dict[UOp, UOp]:
     """Compute *outputs*; return for each the node over a BUFFER that has its value.
 
@@ -38,46 +41,74 @@ def realize(
     if not todo:
         return {}
     with engine_lock:
-        buffers = {
-            node: buffer_of(node).as_numpy() for node in all_nodes(todo) if node.op is Ops.BUFFER
-        }
-        values = evaluate_all(todo, buffers)
-        stored: dict[UOp, UOp] = {}
-        for node, value in zip(todo, values, strict=True):
-            made = new_buffer(node.num_elems, node.dtype, device)
-            buffer_of(made).copy_from(np.asarray(to_storage(node.dtype, value)))
-            stored[node] = made.reshape(node.known_shape)
-        return stored
+        scheduled = schedule(todo, pending=pending)
+        compiled = compile_linear(scheduled.linear)
+        run_linear(compiled)
+        raise_failed_checks(scheduled.checks)
+        return scheduled.stored
 
 
 def realize_storages(storages: Iterable[Storage]) -> None:
     """Bring the values of *storages* into memory, as one schedule."""
+    if capture.listener() is not None:
+        _mark_wanted(storages)
+        return
+    with engine_lock:
+        linear = schedule_storages(storages)
+        if not linear.src:
+            return
+        expected = _expected(linear) if current_options().verify else {}
+        run_linear(linear)
+        for node, values in expected.items():
+            _compare(node, values)
+
+
+def schedule_storages(storages: Iterable[Storage]) -> UOp:
+    """Make, without running it, the LINEAR that brings the values of *storages* into memory.
+
+    What it will bring about is noted (engine/promise.py), and done by `run_linear`.
+    """
     with engine_lock:
         todo = [s for s in dict.fromkeys(storages) if not s.is_realized]
-        if not todo:
-            return
         before = {storage: storage.uop for storage in todo}
-        tracked = {node for node in before.values() if history.has_past(node)}
-        pending = _pending(before, tracked)
-        device = todo[0].device
-        stored = realize(list(before.values()), device=device, pending=pending)
-        for storage, node in before.items():
-            _replace(storage, node, stored[node], is_tracked=node in tracked)
+        written = written_buffers(before.values())
+        if written:
+            _check_before_writing(before)
+        scheduled = schedule(list(before.values()), pending=_pending(before, written))
+        changes = [(weakref.ref(s), node, scheduled.stored[node]) for s, node in before.items()]
+        promise.make(scheduled.linear, Promise(changes, scheduled.checks))
+        if not scheduled.linear.src:  # nothing to run: values of no elements, or plain buffers
+            Promise(changes, ()).keep()
+        return scheduled.linear
 
 
-def _pending(before: dict[Storage, UOp], tracked: set[UOp]) -> frozenset[UOp]:
+def _mark_wanted(storages: Iterable[Storage]) -> None:
+    """During a capture nothing runs: the value is computed, whole, when the captured function is."""
+    for storage in storages:
+        if not storage.is_realized and storage.uop.op not in (Ops.CONTIGUOUS, Ops.LEAF, Ops.WRITE):
+            storage.uop = UOp.make(Ops.CONTIGUOUS, storage.uop)
+
+
+def _check_before_writing(before: dict[Storage, UOp]) -> None:
+    """Find bad indices before anything is written in place, so that a failure changes nothing."""
+    flags = [n.src[1] for n in all_nodes(before.values()) if n.op is Ops.CHECK]
+    arguments = [n.arg for n in all_nodes(before.values()) if n.op is Ops.CHECK]
+    stored = realize(flags)
+    done = [(stored_buffer(stored.get(f, f)), arg) for f, arg in zip(flags, arguments, strict=True)]
+    raise_failed_checks((buffer, arg) for buffer, arg in done if buffer is not None)
+
+
+def _pending(before: dict[Storage, UOp], written: set[UOp]) -> frozenset[UOp]:
     """The written buffers that keep their content, since a lazy value or a gradient reads it."""
-    written = _written_buffers(before.values())
     if not written:
         return frozenset()
     others = [s.uop for s in live_storages() if s not in before]
     read = history.readers(others)
-    for node in tracked:
-        read |= history.readers([node])
+    read |= history.readers(node for node in before.values() if history.has_past(node))
     return frozenset(written & read)
 
 
-def _written_buffers(nodes: Iterable[UOp]) -> set[UOp]:
+def written_buffers(nodes: Iterable[UOp]) -> set[UOp]:
     """The BUFFERs that WRITEs below *nodes* would change in place."""
     found = set()
     for node in all_nodes(nodes):
@@ -90,23 +121,29 @@ def _written_buffers(nodes: Iterable[UOp]) -> set[UOp]:
     return found
 
 
-def _replace(storage: Storage, before: UOp, after: UOp, *, is_tracked: bool) -> None:
-    """Let *storage* mean the realised node, and keep what differentiation needs."""
-    if storage.uop is not before:
-        return  # another thread wrote to it meanwhile: its lazy value stands
-    storage.uop = after
-    buffer = stored_buffer(after)
-    if buffer is None:
-        return
-    in_place = buffer in history.readers([before])
-    if in_place:
-        history.forget(buffer)
-    elif is_tracked:
-        history.remember(buffer, before)
-    if storage.owner is not None and history.past_of(buffer) is None:
-        history.mark_leaf(after, storage)
+# ---- beside the interpreter ---------------------------------------------------------------------------
 
 
-def schedule_storages(storages: Iterable[Storage]) -> UOp:
-    """Make, without running it, the LINEAR that brings the values of *storages* into memory."""
-    raise NotImplementedError
+def _expected(linear: UOp) -> dict[UOp, np.ndarray]:  # type: ignore[type-arg]
+    """What the reference interpreter finds for the values that a schedule will store."""
+    promised = promise.of(linear)
+    assert promised is not None, "a schedule of storages has a promise"
+    nodes = [before for _, before, _ in promised.changes]
+    buffers = {n: buffer_of(n).as_numpy().copy() for n in all_nodes(nodes) if n.op is Ops.BUFFER}
+    values = evaluate_all(nodes, buffers)
+    after = [after for _, _, after in promised.changes]
+    return dict(zip(after, values, strict=True))
+
+
+def _compare(node: UOp, expected: np.ndarray) -> None:  # type: ignore[type-arg]
+    buffer = stored_buffer(node)
+    assert buffer is not None, "a realised value stands in a buffer"
+    got = from_storage(node.dtype, buffer_of(buffer).as_numpy()).reshape(expected.shape)
+    tolerance = 4096 * node.dtype.epsilon if node.dtype.is_float else 0
+    if not np.allclose(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True):
+        worst = np.argmax(np.abs(np.nan_to_num(got - expected)))
+        raise CompileError(
+            f"element {worst} is {got.flat[worst]}, the interpreter finds {expected.flat[worst]}",
+            stage="verify",
+            kernel="schedule",
+        )

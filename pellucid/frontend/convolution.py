@@ -153,9 +153,9 @@ class Convolution(Linear):
         >>> Tensor([[[[1, 2], [3, 4]]]]).max_pool2d(2).tolist()
         [[[[4]]]]
         """
-        lowest = Ops.MAX.identity_for(self._dtype)
-        windows, axes = self._pooled(kernel_size, stride, padding, dilation, ceil_mode, lowest, "max_pool")
-        return windows.amax(axes)
+        pool = _Pool(self._shape, kernel_size, stride, padding, dilation, ceil_mode, "max_pool")
+        padded = self._padded(pool.around, Ops.MAX.identity_for(self._dtype))
+        return padded._windows(pool.kernel, pool.steps, pool.gaps).amax(pool.axes)
 
     max_pool1d = max_pool3d = max_pool2d
 
@@ -172,46 +172,55 @@ class Convolution(Linear):
         Padding counts as elements of value 0, unless count_include_pad is False; what ceil_mode adds
         beyond the padding never counts.
         """
+        pool = _Pool(self._shape, kernel_size, stride, padding, 1, ceil_mode, "avg_pool")
         x = self.cast(self._promoted_float())
-        windows, axes = x._pooled(kernel_size, stride, padding, 1, ceil_mode, 0, "avg_pool")
-        num = len(axes)
-        ones = x.ones((1,) * (x.ndim - num) + x._shape[-num:], dtype=x._dtype, device=x.device)
-        if count_include_pad:
-            each = _each(padding, num, "padding", 0)
-            ones = ones._padded([*[(0, 0)] * (x.ndim - num), *((p, p) for p in each)])
-            inner, count_axes = ones._pooled(kernel_size, stride, 0, 1, ceil_mode, 0, "avg_pool")
-        else:
-            inner, count_axes = ones._pooled(kernel_size, stride, padding, 1, ceil_mode, 0, "avg_pool")
-        return windows.sum(axes) / inner.sum(count_axes)
+        total = x._padded(pool.around)._windows(pool.kernel, pool.steps, pool.gaps).sum(pool.axes)
+        within = pool.padded_only if count_include_pad else [(0, 0)] * self.ndim
+        shape = [n + low + high for n, (low, high) in zip(self._shape, within, strict=True)]
+        ones = x.ones(shape[-pool.num :], dtype=x._dtype, device=x.device)
+        rest = [
+            (low - inner_low, high - inner_high)
+            for (low, high), (inner_low, inner_high) in zip(pool.around, within, strict=True)
+        ]
+        counted = ones._padded(rest[-pool.num :])._windows(pool.kernel, pool.steps, pool.gaps)
+        return total / counted.sum(pool.axes)
 
     avg_pool1d = avg_pool3d = avg_pool2d
 
-    def _pooled(
+
+class _Pool:
+    """The arguments of a pooling, checked: windows over the last axes of a shape."""
+
+    def __init__(
         self,
+        shape: Shape,
         kernel_size: Sizes,
         stride: Sizes | None,
         padding: Sizes,
         dilation: Sizes,
         ceil_mode: bool,
-        fill: float,
         name: str,
-    ) -> tuple[Self, tuple[int, ...]]:
-        """Windows over the last axes, their elements on new last axes."""
-        num = len(kernel_size) if isinstance(kernel_size, Sequence) else max(1, min(2, self.ndim - 1))
-        kernel = _each(kernel_size, num, "kernel_size", 1)
-        steps = kernel if stride is None else _each(stride, num, "stride", 1)
-        gaps, less = _each(dilation, num, "dilation", 1), _each(padding, num, "padding", 0)
-        if self.ndim < num or any(2 * p > k for p, k in zip(less, kernel, strict=True)):
+    ) -> None:
+        ndim = len(shape)
+        num = len(kernel_size) if isinstance(kernel_size, Sequence) else max(1, min(2, ndim - 1))
+        self.num = num
+        self.kernel = _each(kernel_size, num, "kernel_size", 1)
+        self.steps = self.kernel if stride is None else _each(stride, num, "stride", 1)
+        self.gaps, less = _each(dilation, num, "dilation", 1), _each(padding, num, "padding", 0)
+        self.axes = tuple(range(-num, 0))
+        if ndim < num or any(2 * p > k for p, k in zip(less, self.kernel, strict=True)):
             raise ShapeError(
                 f"{name} needs an axis for each size of the window, and padding of at most half a window",
-                rows=[("tensor", self._shape), ("window", kernel), ("padding", less)],
+                rows=[("tensor", shape), ("window", self.kernel), ("padding", less)],
             )
-        around = []
-        for size, k, s, g, p in zip(self._shape[-num:], kernel, steps, gaps, less, strict=True):
-            around.append((p, p + _extra(size + 2 * p, size + p, g * (k - 1) + 1, s) * ceil_mode))
-        padded = self._padded([*[(0, 0)] * (self.ndim - num), *around], fill)
-        _check_windows(padded._shape[-num:], kernel, gaps)
-        return padded._windows(kernel, steps, gaps), tuple(range(-num, 0))
+        lead = [(0, 0)] * (ndim - num)
+        self.padded_only = [*lead, *((p, p) for p in less)]
+        self.around = list(lead)
+        for size, k, s, g, p in zip(shape[-num:], self.kernel, self.steps, self.gaps, less, strict=True):
+            extra = _extra(size + 2 * p, size + p, g * (k - 1) + 1, s) if ceil_mode else 0
+            self.around.append((p, p + extra))
+        sizes = tuple(n + low + high for n, (low, high) in zip(shape, self.around, strict=True))
+        _check_windows(sizes[-num:], self.kernel, self.gaps)
 
 
 def _extra(size: int, last_start: int, reach: int, step: int) -> int:

@@ -1,0 +1,71 @@
+"""What a schedule will bring about once it has run: which storages it puts into memory.
+
+    linear = y.schedule_linear()        promise: y's storage will be RESHAPE(BUFFER 4)
+    run_linear(compile_linear(linear))  kept: y is in memory
+
+Until the schedule has run, every storage keeps its lazy value, so that looking at a schedule changes nothing.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+from pellucid.engine import history
+from pellucid.engine.storage import Storage, stored_buffer
+from pellucid.ir.arg import CheckArg
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+
+
+@dataclass
+class Promise:
+    """Values that a schedule stores, and flags that say whether it went well."""
+
+    changes: list[tuple[weakref.ref[Storage], UOp, UOp]]
+    """(storage, its lazy value, its realised value)"""
+    checks: tuple[tuple[UOp, CheckArg], ...]
+
+    def keep(self) -> None:
+        """Let the storages mean what stands in memory now."""
+        for reference, before, after in self.changes:
+            storage = reference()
+            if storage is not None:
+                replace(storage, before, after)
+
+
+_promises: weakref.WeakKeyDictionary[UOp, Promise] = weakref.WeakKeyDictionary()
+
+
+def make(linear: UOp, promise: Promise) -> None:
+    """Say what *linear* will bring about."""
+    if linear.src:
+        _promises[linear] = promise
+
+
+def of(linear: UOp) -> Promise | None:
+    """What *linear* will bring about, if it was made by a tensor."""
+    return _promises.get(linear)
+
+
+def hand_on(linear: UOp, compiled: UOp) -> None:
+    """The compiled schedule keeps the promise of the one it was made from."""
+    promise = _promises.get(linear)
+    if promise is not None:
+        _promises[compiled] = promise
+
+
+def replace(storage: Storage, before: UOp, after: UOp) -> None:
+    """Let *storage* mean the realised node, and keep what differentiation needs."""
+    if storage.uop is not before:
+        return  # written to meanwhile: its lazy value stands
+    buffer = stored_buffer(after)
+    assert buffer is not None, "a realised value stands in a buffer"
+    in_place = any(node is buffer for node in before.toposort())
+    if in_place:
+        history.forget(buffer)
+    elif before.op is not Ops.BUFFER and history.has_past(before):
+        history.remember(buffer, before)
+    storage.uop = after
+    if storage.owner is not None and history.past_of(buffer) is None:
+        history.mark_leaf(after, storage)

@@ -1,0 +1,245 @@
+"""A captured schedule that runs again and again with other buffers.
+
+    capture:  outputs over placeholder BUFFERs   ->  schedule, compile once
+    run:      placeholders -> the caller's buffers; outputs -> new buffers; state -> the same storage each time
+
+A replay never changes what an earlier one returned: outputs get new memory in each run. State, that is storages that
+existed before and are written to, is updated where it is. Lazy values that still read the state as it was are
+computed before it changes.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pellucid.engine import history
+from pellucid.engine.capture import Draw
+from pellucid.engine.compile import compile_linear, device_of
+from pellucid.engine.memory import buffer_of
+from pellucid.engine.realize import realize, realize_storages
+from pellucid.engine.run import loaded_program, raise_failed_checks
+from pellucid.engine.storage import Storage, live_storages, stored_buffer
+from pellucid.ir.arg import CheckArg
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp, all_nodes, new_buffer
+from pellucid.runtime.buffer import Buffer
+from pellucid.schedule.api import schedule
+
+Finder = Callable[[], Storage | None]
+
+
+class Stale(Exception):  # noqa: N818  (no error: it asks for a new capture)
+    """Something that the capture relied on is gone."""
+
+
+@dataclass
+class State:
+    """A storage that existed before the capture and is written by it."""
+
+    find: Finder
+    home: UOp
+    """The BUFFER that it has, and keeps."""
+    result: UOp
+    """The BUFFER that holds the new value: `home` itself where the write is in place."""
+
+
+@dataclass
+class Replay:
+    """What to run, and which of its buffers stand for what."""
+
+    calls: tuple[UOp, ...]
+    inputs: tuple[UOp, ...]
+    outputs: tuple[UOp, ...]
+    externals: list[tuple[Finder, UOp]]
+    states: list[State]
+    draws: list[Draw]
+    checks: tuple[tuple[UOp, CheckArg], ...]
+    has_run: bool = field(default=False)
+
+    def run(self, inputs: Sequence[UOp]) -> list[UOp]:
+        """Run with other input BUFFERs; return the new BUFFERs of the outputs.
+
+        Raises Stale if a tensor that was used by the captured function does not exist any more.
+        """
+        exchange: dict[UOp, UOp] = dict(zip(self.inputs, inputs, strict=True))
+        current = self._current(exchange)
+        written = {exchange.get(state.home, state.home) for state in self.states}
+        protect(written, {id(storage) for storage in current.values()})
+        self._draw()
+        fresh = [new_buffer(o.arg.size, o.dtype, o.arg.device) for o in self.outputs]
+        copied = self._copies(fresh, exchange)
+        for call in self.calls:
+            _run(call, exchange)
+        for target, source in copied:
+            buffer_of(target).copy_from_buffer(buffer_of(exchange.get(source, source)))
+        for state in self.states:
+            self._settle(state, current, exchange)
+        raise_failed_checks((exchange.get(node, node), check) for node, check in self.checks)
+        return fresh
+
+    def _current(self, exchange: dict[UOp, UOp]) -> dict[UOp, Storage]:
+        """The storages behind external buffers, in memory now; notes which buffers changed."""
+        storages: dict[UOp, Storage] = {}
+        for find, buffer in self.externals:
+            storage = find()
+            if storage is None:
+                raise Stale
+            storages[buffer] = storage
+        realize_storages(storages.values())
+        for buffer, storage in storages.items():
+            now = stored_buffer(storage.uop)
+            if now is None:
+                raise Stale
+            if now is not buffer:
+                exchange[buffer] = now
+        return storages
+
+    def _draw(self) -> None:
+        """Take new random numbers, from the second run on."""
+        if self.has_run:
+            for draw in self.draws:
+                start = draw.generator.advance(draw.count)
+                buffer_of(draw.buffer).copy_from(np.array([start, draw.generator.key], np.uint64))
+        self.has_run = True
+
+    def _copies(self, fresh: Sequence[UOp], exchange: dict[UOp, UOp]) -> list[tuple[UOp, UOp]]:
+        """Point the schedule at new output buffers; what no kernel writes is copied instead."""
+        made = {node for call in self.calls for node in call.src[1:]} - set(exchange)
+        kept = {buffer for _, buffer in self.externals} | set(self.inputs)
+        copied, seen = [], set()
+        for new, old in zip(fresh, self.outputs, strict=True):
+            if old in made and old not in kept and old not in seen:
+                exchange[old] = new
+                seen.add(old)
+            else:
+                copied.append((new, old))
+        return copied
+
+    def _settle(
+        self, state: State, current: Mapping[UOp, Storage], exchange: Mapping[UOp, UOp]
+    ) -> None:
+        """Bring a new value to where the state lives, and let the storage mean it."""
+        storage = state.find()
+        if storage is None:
+            raise Stale
+        home = exchange.get(state.home, state.home)
+        if state.result is not state.home:
+            source = exchange.get(state.result, state.result)
+            buffer_of(home).copy_from_buffer(buffer_of(source))
+        history.forget(home)
+        storage.uop = home.reshape(storage.uop.known_shape)
+        if storage.owner is not None:
+            storage.leaf_version += 1
+            history.mark_leaf(storage.uop, storage)
+
+
+def _run(call: UOp, exchange: Mapping[UOp, UOp]) -> None:
+    callee, *nodes = call.src
+    buffers: list[Buffer] = [buffer_of(exchange.get(node, node)) for node in nodes]
+    if callee.op is Ops.COPY:
+        buffers[0].copy_from_buffer(buffers[1])
+        return
+    info = callee.arg
+    loaded_program(callee, device_of(call))(buffers, (), info.num_threads, info.scratch_bytes)
+
+
+def protect(written: set[UOp], owners: set[int]) -> None:
+    """Compute what still reads buffers that are about to be overwritten, but for their *owners*.
+
+    The way from a realised value to its leaves may lead through such a buffer too: it is cut.
+    """
+    if not written:
+        return
+    others = [s for s in live_storages() if id(s) not in owners]
+    lazy = [s for s in others if not s.is_realized and _reads(s.uop, written)]
+    realize_storages(lazy)
+    for storage in live_storages():
+        buffer = stored_buffer(storage.uop)
+        past = history.past_of(buffer) if buffer is not None else None
+        if buffer is not None and past is not None and past.expression is not None:
+            if history.readers([past.expression]) & written:
+                history.cut(buffer)
+
+
+def _reads(node: UOp, buffers: set[UOp]) -> bool:
+    return any(n in buffers for n in node.toposort())
+
+
+def make_replay(
+    outputs: Sequence[UOp],
+    states: Sequence[tuple[Storage, UOp, UOp]],
+    inputs: Sequence[UOp],
+    known: Mapping[UOp, Storage],
+    finders: Mapping[int, Finder],
+    draws: list[Draw],
+) -> Replay:
+    """Schedule and compile what a function computed while it was captured.
+
+    states: (storage, node that it meant before, node that it means now).  known: for each node that
+    a storage meant before the capture, that storage.  finders: how to find a storage again in a
+    later run, by its id, where that is not simply the storage itself.
+    """
+    wanted = [*outputs, *(after for _, _, after in states)]
+    external, exchange = _settled_before(wanted, [before for _, before, _ in states], known)
+    wanted = [UOp.sink(node).substitute(exchange).src[0] for node in wanted]
+    wanted = [_of_its_own(node) for node in wanted]
+    scheduled = schedule(list(dict.fromkeys(wanted)))
+    compiled = compile_linear(scheduled.linear)
+    stored = [stored_buffer(scheduled.stored[node]) for node in wanted]
+    buffers = [b for b in stored if b is not None]
+    assert len(buffers) == len(wanted), "every scheduled value stands in a buffer"
+
+    def finder(storage: Storage) -> Finder:
+        return finders.get(id(storage)) or weakref.ref(storage)
+
+    used = {n for n in all_nodes(compiled.src) if n.op is Ops.BUFFER} | set(buffers)
+    externals = [(finder(s), b) for b, s in external.items() if b in used]
+    homes = [stored_buffer(exchange.get(before, before)) for _, before, _ in states]
+    made = [
+        State(finder(storage), home, result)
+        for (storage, _, _), home, result in zip(states, homes, buffers[len(outputs) :], strict=True)
+        if home is not None
+    ]
+    known_homes = {b for _, b in externals}
+    for (storage, _, _), home in zip(states, homes, strict=True):
+        if home is not None and home not in known_homes:
+            externals.append((finder(storage), home))
+    return Replay(
+        compiled.src, tuple(inputs), tuple(buffers[: len(outputs)]), externals, made, draws, scheduled.checks
+    )
+
+
+def _of_its_own(node: UOp) -> UOp:
+    """A node to schedule: what is a buffer already is asked for as a copy."""
+    return UOp.make(Ops.CONTIGUOUS, node) if stored_buffer(node) is not None else node
+
+
+def _settled_before(
+    wanted: Sequence[UOp], before: Sequence[UOp], known: Mapping[UOp, Storage]
+) -> tuple[dict[UOp, Storage], dict[UOp, UOp]]:
+    """Bring into memory what the captured graph uses of storages that are older than the capture.
+
+    Returns their BUFFERs, and for each lazy node the realised one that takes its place.
+    """
+    found: dict[UOp, Storage] = {node: known[node] for node in before if node in known}
+    for node in UOp.sink(*wanted).toposort(lambda n: n not in known):
+        if node in known:
+            found[node] = known[node]
+    stored = realize(list(found))
+    exchange = {node: stored[node] for node in found if node in stored}
+    external: dict[UOp, Storage] = {}
+    for node, storage in found.items():
+        after = exchange.get(node, node)
+        buffer = stored_buffer(after)
+        assert buffer is not None, "what is realised stands in a buffer"
+        external[buffer] = storage
+        if storage.uop is node and after is not node:
+            storage.uop = after
+            history.remember(buffer, node)
+            if storage.owner is not None and history.past_of(buffer) is None:
+                history.mark_leaf(after, storage)
+    return external, exchange

@@ -1,0 +1,461 @@
+"""jit: run a function once more as the list of kernels that it came down to.
+
+    @jit
+    def step(x): ...
+
+    first call    runs the function as it is
+    second call   captures it: the function builds its graph, which becomes one compiled schedule
+    later calls   run the kernels on the new inputs; Python is not asked again
+
+A capture belongs to a kind of call: shapes, dtypes and devices of tensors, and the values of all other arguments. A call
+of another kind starts at "first" again. Results of successive calls are separate values, random numbers are
+drawn anew, and tensors that the function writes to (parameters, counters) are written to each time.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, ParamSpec, TypeVar
+
+import numpy as np
+
+from pellucid.core.errors import JitError
+from pellucid.core.options import code_key, current_options
+from pellucid.engine import capture, history
+from pellucid.engine.capture import Listener
+from pellucid.engine.replay import Replay, Stale, make_replay, protect
+from pellucid.engine.realize import written_buffers
+from pellucid.engine.run import engine_lock
+from pellucid.engine.storage import Storage, live_storages, stored_buffer
+from pellucid.frontend.tensor import Tensor
+from pellucid.frontend.value import Window, grad_enabled
+from pellucid.ir.uop import UOp, new_buffer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+MOST_CAPTURES: Final = 32
+_MOST_ATTEMPTS: Final = 3
+
+
+@dataclass
+class _Entry:
+    """What is known of one kind of call."""
+
+    calls: int = 0
+    attempts: int = 0
+    replay: Replay | None = None
+    finish: Callable[[list[UOp], list[Tensor]], Any] | None = None
+    keep: list[Any] = field(default_factory=list)
+
+
+class Jit(Generic[P, R]):
+    """A function that is captured when it is called for the second time."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self._entries: dict[Any, _Entry] = {}
+        self._warned = False
+        functools.update_wrapper(self, function)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    @property
+    def num_captures(self) -> int:
+        """How many kinds of call are captured now."""
+        return sum(entry.replay is not None for entry in self._entries.values())
+
+    def reset(self) -> None:
+        """Forget all captures."""
+        self._entries.clear()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, or replay what it came down to."""
+        if capture.listener() is not None:
+            return self.function(*args, **kwargs)  # part of an outer capture
+        tensors: list[Tensor] = []
+        keep: list[Any] = []
+        key = (_key_of((args, kwargs), tensors, keep, "arguments"), _surroundings())
+        with engine_lock:
+            entry = self._entry(key, keep)
+            if entry is None:
+                return self._plain(args, kwargs)
+            entry.calls += 1
+            if entry.replay is not None:
+                try:
+                    return self._replayed(entry, tensors)
+                except Stale:
+                    entry.replay, entry.calls = None, 1
+            if entry.calls == 1 or entry.attempts >= _MOST_ATTEMPTS:
+                return self._plain(args, kwargs)
+            return self._captured(entry, args, kwargs, tensors)
+
+    def _entry(self, key: Any, keep: list[Any]) -> _Entry | None:
+        found = self._entries.get(key)
+        if found is None:
+            if len(self._entries) >= MOST_CAPTURES:
+                self._warn(
+                    f"is called in more than {MOST_CAPTURES} different ways; new ones run without jit. "
+                    "Numbers that change from call to call are better passed as tensors."
+                )
+                return None
+            found = self._entries[key] = _Entry(keep=keep)
+        return found
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            name = getattr(self.function, "__qualname__", "a function")
+            warnings.warn(f"jit: {name} {text}", stacklevel=4)
+
+    # ---- one call ---------------------------------------------------------------------------------
+
+    def _plain(self, args: Any, kwargs: Any) -> R:
+        """Run the function; its new results are in memory and carry no gradient, as replayed ones."""
+        older = {id(s) for s in live_storages()}
+        result = self.function(*args, **kwargs)
+        made = [t for t in _tensors_in(result) if id(t._storage) not in older]
+        if made:
+            made[0].realize(*made[1:])
+        return _rebuilt(result, lambda t: t if id(t._storage) in older else t.detach())  # type: ignore[no-any-return]
+
+    def _replayed(self, entry: _Entry, tensors: list[Tensor]) -> R:
+        assert entry.replay is not None, "only a captured call is replayed"
+        assert entry.finish is not None, "a captured call knows how to finish"
+        return entry.finish(entry.replay.run(_input_buffers(tensors)), tensors)  # type: ignore[no-any-return]
+
+    def _captured(self, entry: _Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> R:
+        entry.attempts += 1
+        for tensor in tensors:
+            tensor.realize()
+        before = _Snapshot()
+        stand_ins = [_stand_in(tensor) for tensor in tensors]
+        inputs = [_buffer(s._storage.uop) for s in stand_ins]
+        made = _share_aliases(stand_ins, tensors)
+        iterator = iter(made)
+        inner_args, inner_kwargs = _rebuilt((args, kwargs), lambda _: next(iterator))
+        iterator = None  # type: ignore[assignment]
+        try:
+            with capture.capturing() as heard:
+                result = self.function(*inner_args, **inner_kwargs)
+            inner_args = inner_kwargs = None
+            run = _Captured(before, stand_ins, inputs, tensors, result, heard)
+        except BaseException:
+            before.restore()
+            raise
+        entry.replay, entry.finish = run.replay, run.finish
+        answer = self._replayed(entry, tensors)
+        run.settle_escaped()
+        if run.escaped:
+            entry.replay = None
+            if entry.attempts >= _MOST_ATTEMPTS:
+                self._warn(
+                    "keeps tensors that it makes, outside of what it returns, so it runs without jit. "
+                    "Return them, or write them to tensors that exist already."
+                )
+        return answer
+
+
+def jit(function: Callable[P, R]) -> Jit[P, R]:
+    """Capture a function of tensors as a list of kernels, and replay that list.
+
+    >>> @jit
+    ... def add_one(x):
+    ...     return x + 1
+    >>> [add_one(Tensor([i])).item() for i in range(4)]
+    [1, 2, 3, 4]
+    """
+    return Jit(function)
+
+
+TinyJit = jit
+"""The name under which the idea is known."""
+
+
+class _Snapshot:
+    """All storages that exist before a capture, what they mean, and the gradients of leaves."""
+
+    def __init__(self) -> None:
+        self.storages = {id(s): (s, s.uop, s.leaf_version) for s in live_storages()}
+        self.nodes = {node: storage for storage, node, _ in self.storages.values()}
+        self.grads: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
+        for storage, _, _ in self.storages.values():
+            owner = storage.owner() if storage.owner is not None else None
+            if owner is not None:
+                self.grads[id(owner)] = weakref.ref(owner), owner._grad
+
+    def restore(self) -> None:
+        """Undo all writes."""
+        for storage, node, version in self.storages.values():
+            if storage.uop is not node:
+                storage.uop, storage.leaf_version = node, version
+        for ref, grad in self.grads.values():
+            owner = ref()
+            if owner is not None:
+                owner._grad = grad
+
+    def changed(self) -> list[tuple[Storage, UOp, UOp]]:
+        """The storages that were written to."""
+        found = [(s, node, s.uop) for s, node, _ in self.storages.values() if s.uop is not node]
+        return [(s, before, after) for s, before, after in found if stored_buffer(after) is None]
+
+    def changed_grads(self) -> list[tuple[weakref.ref[Tensor], Any, Any]]:
+        """The leaves whose gradient was set: (leaf, before, now)."""
+        found = []
+        for ref, grad in self.grads.values():
+            owner = ref()
+            if owner is not None and owner._grad is not grad:
+                found.append((ref, grad, owner._grad))
+        return found
+
+
+class _Captured:
+    """What a captured function did, made ready to be replayed."""
+
+    def __init__(
+        self,
+        before: _Snapshot,
+        stand_ins: list[Tensor],
+        inputs: list[UOp],
+        tensors: list[Tensor],
+        result: Any,
+        heard: Listener,
+    ) -> None:
+        self.result = _Plan(result, before, stand_ins)
+        self.grads = _GradPlan(before, stand_ins, tensors)
+        own = {id(s._storage) for s in stand_ins}
+        changed = [c for c in before.changed() if id(c[0]) not in own]
+        self.writes = [
+            (i, s._storage) for i, s in enumerate(stand_ins) if stored_buffer(s._storage.uop) is None
+        ]
+        _refuse_shared_writes([i for i, _ in self.writes], tensors)
+        known = {id(s) for s in self.result.storages} | self.grads.storage_ids | own
+        self.escaped = [
+            s for s in live_storages() if id(s) not in before.storages and id(s) not in known
+        ]
+        outputs = [s.uop for s in self.result.storages]
+        outputs += [g.uop for g in self.grads.values]
+        outputs += [s.uop for _, s in self.writes]
+        outputs += [s.uop for s in self.escaped]
+        written = written_buffers([*outputs, *(after for _, _, after in changed)])
+        owners = {id(s) for s, _, _ in changed} | {id(s) for s in self.escaped} | own
+        owners |= known
+        protect(written, owners)
+        self.replay = make_replay(
+            outputs, changed, inputs, before.nodes, self.grads.finders, heard.draws
+        )
+        self.buffers: list[UOp] = []
+
+    def finish(self, buffers: list[UOp], tensors: list[Tensor]) -> Any:
+        """Make the results of one run."""
+        parts = iter(buffers)
+        result = self.result.build(parts)
+        self.grads.give(parts, tensors)
+        for index, storage in self.writes:
+            tensors[index].assign(_tensor_on(next(parts), storage.uop.known_shape, storage.device))
+        self.buffers = list(parts)
+        return result
+
+    def settle_escaped(self) -> None:
+        """Let tensors that the function kept mean what this run found."""
+        for storage, buffer in zip(self.escaped, self.buffers, strict=True):
+            storage.uop = buffer.reshape(storage.uop.known_shape)
+            if storage.owner is not None:
+                history.mark_leaf(storage.uop, storage)
+        self.buffers = []
+
+
+class _Plan:
+    """How to build the result of a call from output buffers."""
+
+    def __init__(self, result: Any, before: _Snapshot, stand_ins: list[Tensor]) -> None:
+        self.shape = result
+        self.storages: list[Storage] = []
+        self.facts: list[tuple[UOp, str]] = []
+        places: dict[int, int] = {}
+        self.recipes: dict[int, tuple[int, Window | None]] = {}
+        for tensor in _tensors_in(result):
+            storage = tensor._storage
+            if id(storage) in before.storages:
+                continue  # a tensor that exists outside is returned as it is
+            place = places.setdefault(id(storage), len(self.storages))
+            if place == len(self.storages):
+                self.storages.append(storage)
+            self.recipes[id(tensor)] = place, tensor._window
+
+    def build(self, parts: Iterator[UOp]) -> Any:
+        """Put new tensors in the places of those that were captured."""
+        made = [
+            Storage(next(parts).reshape(s.uop.known_shape), s.device) for s in self.storages
+        ]
+
+        def exchange(tensor: Tensor) -> Tensor:
+            recipe = self.recipes.get(id(tensor))
+            if recipe is None:
+                return tensor
+            place, window = recipe
+            return Tensor._on(made[place], window, tensor._shape, tensor._dtype).detach()
+
+        return _rebuilt(self.shape, exchange)
+
+
+class _GradPlan:
+    """The gradients that a captured function leaves in leaves outside, and in its arguments."""
+
+    def __init__(self, before: _Snapshot, stand_ins: list[Tensor], tensors: list[Tensor]) -> None:
+        self.values: list[Tensor] = []
+        self.targets: list[tuple[weakref.ref[Tensor], bool]] = []
+        self.cleared: list[weakref.ref[Tensor]] = []
+        self.finders: dict[int, Callable[[], Storage | None]] = {}
+        self.of_arguments: list[int] = []
+        own = {id(s) for s in stand_ins}
+        for ref, old, new in before.changed_grads():
+            if isinstance(old, Tensor):
+                self.finders[id(old._storage)] = functools.partial(_grad_storage, ref)
+            if id(ref()) in own:
+                continue
+            if isinstance(new, Tensor):
+                self.values.append(new)
+                self.targets.append((ref, old is None))
+            else:
+                self.cleared.append(ref)
+        for i, (stand_in, tensor) in enumerate(zip(stand_ins, tensors, strict=True)):
+            asked = tensor.is_leaf and tensor._storage.requires_grad
+            if asked and isinstance(stand_in._grad, Tensor):
+                self.values.append(stand_in._grad)
+                self.of_arguments.append(i)
+            stand_in._grad = None
+        self.storage_ids = {id(v._storage) for v in self.values}
+
+    def give(self, parts: Iterator[UOp], tensors: list[Tensor]) -> None:
+        """Set the gradients of one run."""
+        made = [
+            _tensor_on(next(parts), v._shape, v.device) for v in self.values
+        ]
+        for (ref, _), grad in zip(self.targets, made, strict=False):
+            leaf = ref()
+            if leaf is not None:
+                leaf._grad, leaf._unread = grad, 0
+        for index, grad in zip(self.of_arguments, made[len(self.targets) :], strict=True):
+            leaf = tensors[index]
+            leaf._grad = grad if leaf._grad is None else leaf._grad + grad
+        for ref in self.cleared:
+            leaf = ref()
+            if leaf is not None:
+                leaf._grad = None
+
+
+def _grad_storage(ref: weakref.ref[Tensor]) -> Storage | None:
+    leaf = ref()
+    grad = leaf._grad if leaf is not None else None
+    return grad._storage if isinstance(grad, Tensor) else None
+
+
+# ---- arguments ----------------------------------------------------------------------------------------
+
+
+def _stand_in(tensor: Tensor) -> Tensor:
+    """A tensor of the same kind over a buffer of its own, for the function to see."""
+    node = new_buffer(tensor.numel(), tensor.dtype, tensor.device).reshape(tensor.shape)
+    requires_grad = tensor._storage.requires_grad if tensor.is_leaf else False
+    return Tensor._leaf(node, tensor.device, requires_grad if tensor.dtype.is_float else None)
+
+
+def _share_aliases(stand_ins: list[Tensor], tensors: list[Tensor]) -> list[Tensor]:
+    """One stand-in for a tensor that is passed twice."""
+    first: dict[int, Tensor] = {}
+    return [first.setdefault(id(t), s) for s, t in zip(stand_ins, tensors, strict=True)]
+
+
+def _refuse_shared_writes(written: list[int], tensors: list[Tensor]) -> None:
+    """A write to an argument that shows in another one cannot be captured."""
+    for index in written:
+        mine = tensors[index]
+        if any(t is not mine and t._storage is mine._storage for t in tensors):
+            raise JitError(
+                f"the function writes to its tensor argument number {index}, "
+                "which shares storage with another argument",
+                help="pass only one of them, and take the window inside of the function",
+            )
+
+
+def _buffer(node: UOp) -> UOp:
+    found = stored_buffer(node)
+    assert found is not None, "a stand-in is a buffer"
+    return found
+
+
+def _input_buffers(tensors: list[Tensor]) -> list[UOp]:
+    """The BUFFERs of arguments, in memory; a window is copied out."""
+    wholes = [t if t._window is None else t.contiguous() for t in tensors]
+    if wholes:
+        wholes[0].realize(*wholes[1:])
+    return [_buffer(t._storage.uop) for t in wholes]
+
+
+def _tensor_on(buffer: UOp, shape: tuple[int, ...], device: str) -> Tensor:
+    storage = Storage(buffer.reshape(shape), device)
+    return Tensor._on(storage, None, shape, buffer.dtype)
+
+
+def _surroundings() -> Any:
+    """What else a function's meaning depends on."""
+    options = current_options()
+    return grad_enabled.get(), code_key(options), options.default_float, options.default_int, options.device
+
+
+def _tensors_in(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _tensors_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _tensors_in(inner)
+
+
+def _rebuilt(value: Any, exchange: Callable[[Tensor], Tensor]) -> Any:
+    """The same nest of tuples, lists and dicts with other tensors."""
+    if isinstance(value, Tensor):
+        return exchange(value)
+    if isinstance(value, dict):
+        return {key: _rebuilt(inner, exchange) for key, inner in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(_rebuilt(inner, exchange) for inner in value))
+    if isinstance(value, list | tuple):
+        return type(value)(_rebuilt(inner, exchange) for inner in value)
+    return value
+
+
+def _key_of(value: Any, tensors: list[Tensor], keep: list[Any], name: str) -> Any:
+    """What of an argument belongs to the kind of a call."""
+    if isinstance(value, Tensor):
+        alias = next((i for i, t in enumerate(tensors) if t is value), -1)
+        tensors.append(value)
+        grads = value._storage.requires_grad if value.is_leaf else False
+        return "tensor", value.shape, value.dtype, value.device, alias, grads
+    if value is None or isinstance(value, bool | int | str | bytes):
+        return type(value).__name__, value
+    if isinstance(value, float):
+        return "float", struct.pack("<d", value)
+    if isinstance(value, dict):
+        return "dict", tuple((k, _key_of(v, tensors, keep, f"{name}[{k!r}]")) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        inner = [_key_of(v, tensors, keep, f"{name}[{i}]") for i, v in enumerate(value)]
+        return type(value).__name__, tuple(inner)
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.hasobject:
+            raise JitError(f"{name} is an array of Python objects, which cannot be compared", came=array.dtype)
+        return "array", array.shape, array.dtype.str, array.tobytes()
+    if isinstance(value, set | frozenset):
+        raise JitError(f"{name} is a set, whose order is not fixed", help="pass a sorted tuple")
+    keep.append(value)
+    return "object", id(value)
+
