@@ -193,15 +193,32 @@ def changes(before: UOp, after: UOp) -> Changes:
     """
     old, new = before.toposort(), after.toposort()
     kept = set(old) & set(new)
-    removed, added = [n for n in old if n not in kept], [n for n in new if n not in kept]
-    carried = _carried(removed, added, kept)
+    carried = _paired(before, after, kept)
+    removed = [n for n in old if n not in kept and n not in carried]
+    added = [n for n in new if n not in kept and n not in carried]
+    carried |= _carried(removed, added, kept)
     return Changes(
         tuple(n for n in removed if n not in carried), tuple(n for n in added if n not in carried)
     )
 
 
+def _paired(before: UOp, after: UOp, kept: set[UOp]) -> set[UOp]:
+    """Nodes at the same place in both graphs, from the roots down, that differ below only."""
+    pairs: set[UOp] = set()
+    stack = [(before, after)]
+    while stack:
+        old, new = stack.pop()
+        if old in kept or new in kept or old in pairs or new in pairs:
+            continue
+        different = [(a, b) for a, b in zip(old.src, new.src, strict=False) if a is not b]
+        if _label(old) == _label(new) and any(a not in kept or b not in kept for a, b in different):
+            pairs |= {old, new}
+            stack.extend(reversed(different))
+    return pairs
+
+
 def _carried(removed: list[UOp], added: list[UOp], kept: set[UOp]) -> set[UOp]:
-    """Nodes that only got other sources: a removed and an added one with the same op and arg."""
+    """Elsewhere: a removed and an added node with the same op and arg, over other sources."""
     waiting: defaultdict[tuple[Any, ...], list[UOp]] = defaultdict(list)
     for node in sorted(added, key=lambda n: not kept.issuperset(n.src)):
         waiting[_label(node)].append(node)
@@ -288,11 +305,7 @@ class _Reader:
         start = line.index(rest, column)
         try:
             tree = ast.parse(rest, mode="eval").body
-        except SyntaxError as error:
-            self.fail(
-                number, start + max((error.offset or 1) - 1, 0), "the arg is not an expression"
-            )
-        except ValueError:
+        except (SyntaxError, ValueError):
             self.fail(number, start, "the arg is not an expression")
         return self.literal(tree, number, start)
 
