@@ -32,7 +32,9 @@ def collapse_reductions(sink: UOp, target: Target) -> UOp:
     if not any(node.op is Ops.REDUCE for node in sink.toposort()):
         return sink
     numbers = _Numbers(next_range_id(sink))
-    after = transform(sink, lambda node: _collapse(node, numbers) if node.op is Ops.REDUCE else node)
+    after = transform(
+        sink, lambda node: _collapse(node, numbers) if node.op is Ops.REDUCE else node
+    )
     return sink if after is sink else simplify(after)
 
 
@@ -154,7 +156,9 @@ class _Conditions:
     lows: list[UOp] = field(default_factory=list)
     highs: list[UOp] = field(default_factory=list)
     equal: UOp | None = None
-    others: list[UOp] = field(default_factory=list)  # do not depend on the range, or come after equal
+    others: list[UOp] = field(
+        default_factory=list
+    )  # do not depend on the range, or come after equal
 
     def add(self, condition: UOp) -> bool:
         """Take in one condition; False when it says something that has no place here."""

@@ -28,7 +28,7 @@ GroupKey = tuple[int, tuple[UOp, ...], tuple[UOp, ...]]
 
 def lower_reductions(sink: UOp, target: Target) -> UOp:
     """Replace every REDUCE by the value of an accumulator after a loop."""
-    sink = _separate_loops(sink)
+    sink = _separate_loops(_share_loops(sink))
     fused = "MULADD" in target.native_ops
     number = sum(node.op is Ops.DEFINE for node in sink.toposort())
     while groups := _innermost_groups(sink):
@@ -61,6 +61,22 @@ def _levels(sink: UOp) -> dict[UOp, int]:
             found[node] = level
         below[node] = level
     return found
+
+
+def _share_loops(sink: UOp) -> UOp:
+    """Let independent reductions of equal sizes in the same loops close the same ranges."""
+    levels = _levels(sink)
+    for level in range(max(levels.values(), default=0), 0, -1):
+        found: dict[tuple[object, ...], tuple[UOp, ...]] = {}
+        exchanged: dict[UOp, UOp] = {}
+        for node, own in _levels(sink).items() if len(levels) > 1 else ():
+            if own == level:
+                key = (node.ranges, tuple(r.src[0] for r in node.src[1:]))
+                first = found.setdefault(key, node.src[1:])
+                pairs = zip(node.src[1:], first, strict=True)
+                exchanged |= {a: b for a, b in pairs if a is not b}
+        sink = sink.substitute(exchanged)
+    return sink
 
 
 def _separate_loops(sink: UOp) -> UOp:

@@ -9,7 +9,7 @@ LOOP form -> LOOP form.
 
 A range is split where it is divided by a literal that divides its size; the quotient and the remainder are then ranges.
 Two ranges of one nest merge when every index grows by the size of the inner one times as much along the outer one as along
-the inner one. Independent reductions of equal size over the same outer ranges share their ranges, so that they end in one loop.
+the inner one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def simplify_ranges(sink: UOp, target: Target) -> UOp:
     """Drop, split and merge ranges, and simplify what is computed from them."""
     sink = simplify(transform(simplify(sink), _without_small_ranges))
     if not sink.arg.ordered:
-        sink = _share_reduced_ranges(_merge_ranges(_split_ranges(sink)))
+        sink = _merge_ranges(_split_ranges(sink))
     return simplify(transform(sink, _without_true_validity))
 
 
@@ -229,23 +229,3 @@ def _replace_roots(
             sources = [sources[0], *ranges]
         done[node] = node.with_sources(tuple(sources))
     return simplify(done[sink])
-
-
-# ---- share ----------------------------------------------------------------------------------------
-
-
-def _share_reduced_ranges(sink: UOp) -> UOp:
-    """Let independent reductions of one size over the same outer ranges close the same ranges."""
-    below: dict[UOp, int] = {}
-    found: dict[tuple[object, ...], tuple[UOp, ...]] = {}
-    exchanged: dict[UOp, UOp] = {}
-    for node in sink.toposort():
-        level = max((below[s] for s in node.src), default=0)
-        if node.op is Ops.REDUCE:
-            key = (level, node.ranges, tuple(r.src[0] for r in node.src[1:]))
-            first = found.setdefault(key, node.src[1:])
-            exchanged |= {a: b for a, b in zip(node.src[1:], first, strict=True) if a is not b}
-            level += 1
-        below[node] = level
-    return sink.substitute(exchanged) if exchanged else sink
-

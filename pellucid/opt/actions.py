@@ -265,6 +265,8 @@ def _swap(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     if not 0 <= action.amount < len(axes):
         raise _refuse(action, f"the kernel has no axis {action.amount}")
     other = axes[action.amount]
+    if other is axis:
+        raise _refuse(action, "it is the other axis too")
     nests = [n for n in (end_of(sink, axis), *reduces_over(sink, axis)) if n is not None]
     if not all(other in nest.src[1:] for nest in nests):
         raise _refuse(action, f"axis {action.amount} belongs to another nest")

@@ -159,7 +159,9 @@ class _Costs:
         for node in (*self.work, *self.accesses):
             ranges = _own_ranges(node)
             width = max((lanes[r] for r in ranges if r in lanes), default=1)
-            cycles += self.runs(node) * (_price(node) if node.op is not Ops.INDEX else 1) / width / 2
+            cycles += (
+                self.runs(node) * (_price(node) if node.op is not Ops.INDEX else 1) / width / 2
+            )
         params = {a.src[0] for a in self.accesses}
         memory = sum(p.dtype.itemsize * p.arg.size for p in params)
         return max(cycles / CYCLES_PER_US, memory / BYTES_PER_US)
@@ -359,7 +361,9 @@ def _choose_tile(costs: _Costs, lanes: dict[UOp, int]) -> _Tile:
 def _reuse(axis: UOp, accesses: list[UOp], lanes: dict[UOp, int]) -> int:
     """How many vectors that are read in a reduction serve all copies along an axis."""
     is_vector = [any(r in lanes for r in a.ranges) for a in accesses]
-    candidates = [a for a, wide in zip(accesses, is_vector, strict=True) if wide or not any(is_vector)]
+    candidates = [
+        a for a, wide in zip(accesses, is_vector, strict=True) if wide or not any(is_vector)
+    ]
     return sum(axis not in access.ranges for access in candidates)
 
 

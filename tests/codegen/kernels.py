@@ -55,7 +55,7 @@ def elementwise(n: int = 100) -> UOp:
     return kernel(param(0, n).index(i).store(value).end(i))
 
 
-def two_axes(rows: int = 12, columns: int = 33) -> UOp:
+def two_axes(rows: int = 3, columns: int = 33) -> UOp:
     """y[i, j] = x[i, j] * w[j] over rows and columns"""
     i, j = loop(rows, 0), loop(columns, 1)
     place = i * columns + j
@@ -63,7 +63,7 @@ def two_axes(rows: int = 12, columns: int = 33) -> UOp:
     return kernel(param(0, rows * columns).index(place).store(value).end(i, j))
 
 
-def fused(n: int = 1024) -> UOp:
+def fused(n: int = 130) -> UOp:
     """y = max(a * b + c, 0) * c - a, as in the measurements of cpu.md"""
     i = loop(n, 0)
     a, b, c = (param(slot, n).index(i) for slot in (1, 2, 3))
@@ -89,20 +89,20 @@ def empty() -> UOp:
     return kernel(param(0, 0).index(i).store(param(1, 0).index(i) * 3.0).end(i))
 
 
-def reduce_all(n: int = 1000) -> UOp:
+def reduce_all(n: int = 333) -> UOp:
     """y = sum(x)"""
     k = axis(n, 0)
     return kernel(param(0, 1).index(const(0)).store(reduce(param(1, n).index(k), k)))
 
 
-def reduce_rows(rows: int = 5, columns: int = 37) -> UOp:
+def reduce_rows(rows: int = 2, columns: int = 37) -> UOp:
     """y[i] = sum over j of x[i, j]"""
     i, k = loop(rows, 0), axis(columns, 1)
     value = reduce(param(1, rows * columns).index(i * columns + k), k)
     return kernel(param(0, rows).index(i).store(value).end(i))
 
 
-def reduce_columns(rows: int = 21, columns: int = 35) -> UOp:
+def reduce_columns(rows: int = 9, columns: int = 35) -> UOp:
     """y[j] = max over i of x[i, j]"""
     j, k = loop(columns, 0), axis(rows, 1)
     value = reduce(param(1, rows * columns).index(k * columns + j), k, op=Ops.MAX)
@@ -115,7 +115,7 @@ def reduce_empty() -> UOp:
     return kernel(param(0, 3).index(i).store(reduce(param(1, 0).index(i + k), k)).end(i))
 
 
-def matmul(rows: int = 7, inner: int = 13, columns: int = 37) -> UOp:
+def matmul(rows: int = 3, inner: int = 7, columns: int = 37) -> UOp:
     """c[i, j] = sum over k of a[i, k] * b[k, j]"""
     i, j, k = loop(rows, 0), loop(columns, 1), axis(inner, 2)
     a = param(1, rows * inner).index(i * inner + k)
@@ -124,7 +124,7 @@ def matmul(rows: int = 7, inner: int = 13, columns: int = 37) -> UOp:
     return kernel(param(0, rows * columns).index(i * columns + j).store(value).end(i, j))
 
 
-def matmul_transposed(rows: int = 7, inner: int = 40, columns: int = 9) -> UOp:
+def matmul_transposed(rows: int = 5, inner: int = 20, columns: int = 3) -> UOp:
     """c[i, j] = sum over k of a[i, k] * b[j, k]"""
     i, j, k = loop(rows, 0), loop(columns, 1), axis(inner, 2)
     a = param(1, rows * inner).index(i * inner + k)
@@ -133,7 +133,7 @@ def matmul_transposed(rows: int = 7, inner: int = 40, columns: int = 9) -> UOp:
     return kernel(param(0, rows * columns).index(i * columns + j).store(value).end(i, j))
 
 
-def convolution(channels: int = 3, size: int = 9, outputs: int = 4) -> UOp:
+def convolution(channels: int = 2, size: int = 5, outputs: int = 3) -> UOp:
     """A 3x3 convolution with a border of zeros."""
     o, y, x = loop(outputs, 0), loop(size, 1), loop(size, 2)
     c, v, u = axis(channels, 3), axis(3, 4), axis(3, 5)
@@ -147,7 +147,7 @@ def convolution(channels: int = 3, size: int = 9, outputs: int = 4) -> UOp:
     return kernel(param(0, outputs * size * size).index(place).store(value).end(o, y, x))
 
 
-def transpose(rows: int = 18, columns: int = 35) -> UOp:
+def transpose(rows: int = 18, columns: int = 7) -> UOp:
     """y[j, i] = x[i, j]"""
     j, i = loop(columns, 0), loop(rows, 1)
     value = param(1, rows * columns).index(i * columns + j)
@@ -213,7 +213,7 @@ def pad_and_sum(rows: int = 4, columns: int = 3) -> UOp:
     return kernel(param(0, rows).index(i).store(reduce(padded, k)).end(i))
 
 
-def softmax(rows: int = 3, columns: int = 37) -> UOp:
+def softmax(rows: int = 2, columns: int = 37) -> UOp:
     """x - max + sum along rows: two reductions in sequence, then an elementwise row"""
     i, j = loop(rows, 0), loop(columns, 1)
     k, m = axis(columns, 2), axis(columns, 3)
@@ -224,7 +224,7 @@ def softmax(rows: int = 3, columns: int = 37) -> UOp:
     return kernel(param(0, rows * columns).index(i * columns + j).store(value).end(i, j))
 
 
-def one_hot_matmul(n: int = 6, size: int = 11, columns: int = 20) -> UOp:
+def one_hot_matmul(n: int = 3, size: int = 11, columns: int = 9) -> UOp:
     """y[i, j] = sum over k of (index[i] == k) * w[k, j]: a gather in disguise"""
     i, j, k = loop(n, 0), loop(columns, 1), axis(size, 2)
     position = param(2, n, dtypes.int64).index(i)
@@ -233,7 +233,7 @@ def one_hot_matmul(n: int = 6, size: int = 11, columns: int = 20) -> UOp:
     return kernel(param(0, n * columns).index(i * columns + j).store(reduce(value, k)).end(i, j))
 
 
-def arange(n: int = 30) -> UOp:
+def arange(n: int = 13) -> UOp:
     """y[i] = sum over k of (k < i): the numbers from 0 to n - 1"""
     i, k = loop(n, 0), axis(n, 1)
     one = UOp.const(dtypes.int64, 1)
@@ -261,14 +261,14 @@ def in_place(n: int = 50) -> UOp:
     return kernel(y.store(y * 2.0).end(i))
 
 
-def dot(n: int = 300) -> UOp:
+def dot(n: int = 200) -> UOp:
     """y = sum of a * b"""
     k = axis(n, 0)
     value = reduce(param(1, n).index(k) * param(2, n).index(k), k)
     return kernel(param(0, 1).index(const(0)).store(value))
 
 
-def running_count(n: int = 20) -> UOp:
+def running_count(n: int = 12) -> UOp:
     """y[i] = sum over k <= i of x[k]: a cumulative sum, whose mask depends on both"""
     i, k = loop(n, 0), axis(n, 1)
     value = (k <= i).where(param(1, n).index(k, k <= i), 0.0)

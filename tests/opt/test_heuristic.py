@@ -1,0 +1,175 @@
+"""What the heuristic chooses, and that its sums are exact enough."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from pellucid.core import observe
+from pellucid.core.options import Context
+from pellucid.ir.arg import AxisKind
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.opt.axes import axes_of, size_of
+from pellucid.opt.heuristic import balanced, choose, run_length
+from tests.codegen import kernels
+from tests.codegen.lowering import SMALL, TARGET, lowered, stages
+
+ONE_CORE = dataclasses.replace(TARGET, cores=1)
+
+
+def kinds(sink: UOp) -> list[tuple[str, int | None]]:
+    """Kind and size of every axis of the kernel that is chosen."""
+    return [(a.arg.kind.value, size_of(a)) for a in axes_of(choose(sink, ONE_CORE).sink)]
+
+
+def test_elementwise_takes_the_contiguous_axis() -> None:
+    assert kinds(kernels.elementwise(64)) == [("loop", 4), ("lanes", 16)]
+    assert kinds(kernels.two_axes(12, 32)) == [("loop", 12), ("loop", 2), ("lanes", 16)]
+
+
+def test_the_widest_type_gives_the_lanes() -> None:
+    assert ("lanes", 8) in kinds(kernels.bytes_sum(128))
+
+
+def test_a_sum_gets_four_vectors_of_accumulators() -> None:
+    assert kinds(kernels.reduce_all(1024)) == [("reduce", 16), ("unroll", 4), ("lanes", 16)]
+
+
+def test_columns_take_lanes_across() -> None:
+    found = kinds(kernels.reduce_columns(16, 64))
+    assert ("lanes", 16) in found
+    assert ("upcast", 4) in found
+
+
+def test_matmul_gets_a_register_tile() -> None:
+    found = kinds(kernels.matmul(48, 16, 64))
+    assert found.count(("lanes", 16)) == 1
+    assert ("upcast", 6) in found
+    assert ("upcast", 4) in found
+
+
+def test_a_tile_fits_the_registers() -> None:
+    for target in (ONE_CORE, SMALL):
+        sink = choose(kernels.matmul(48, 16, 64), target).sink
+        copies = math.prod(size_of(a) or 1 for a in axes_of(sink) if a.arg.kind is AxisKind.UPCAST)
+        assert 4 <= copies <= target.num_vector_registers * 3 // 4
+
+
+def test_long_sums_are_nested() -> None:
+    sizes = [size_of(a) for a in axes_of(choose(kernels.reduce_all(1 << 24), ONE_CORE).sink)]
+    assert max(size for size in sizes if size is not None) <= 16
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 64, 1000, 4097, 1 << 16, 1 << 24, 999_983])
+def test_levels_keep_the_bound(number: int) -> None:
+    """The terms that one value passes through, times half an epsilon, stay below the bound."""
+    sink = stages(kernels.reduce_all(number), ONE_CORE)[3][2]
+    depth = longest_sum(sink.src[0].src[1])
+    assert depth / 2 <= 2 * math.log2(max(2, number)) + 1
+
+
+def longest_sum(node: UOp) -> float:
+    """The most roundings that any term passes through in a tree of sums."""
+    if node.op is Ops.REDUCE:
+        loops = [r for r in node.src[1:] if r.arg.kind is AxisKind.REDUCE]
+        copies = [r for r in node.src[1:] if r.arg.kind is not AxisKind.REDUCE]
+        steps = math.prod(size_of(r) or 1 for r in loops) - 1
+        steps += sum(math.log2(size_of(r) or 1) for r in copies)
+        return longest_sum(node.src[0]) + steps
+    if node.op is Ops.ADD:
+        return 1 + max(longest_sum(s) for s in node.src)
+    return 0
+
+
+def test_threads_for_long_kernels_only() -> None:
+    kinds_of = [a.arg.kind for a in axes_of(choose(kernels.fused(1 << 20), TARGET).sink)]
+    assert AxisKind.THREAD in kinds_of
+    kinds_of = [a.arg.kind for a in axes_of(choose(kernels.fused(1 << 10), TARGET).sink)]
+    assert AxisKind.THREAD not in kinds_of
+
+
+def test_an_ordered_kernel_is_left_alone() -> None:
+    assert choose(kernels.scatter(), TARGET).actions == []
+
+
+def test_optimize_off_is_plain_loops() -> None:
+    with Context(optimize=False):
+        assert stages(kernels.matmul())[3][2].arg.applied == ()
+
+
+def test_decisions_have_reasons() -> None:
+    with observe.record() as seen:
+        choose(kernels.matmul(48, 16, 64), TARGET)
+    reasons = [d.reason for d in seen.decisions if d.kind == "action"]
+    assert "each value loaded is used by several accumulators" in reasons
+    assert "accesses are contiguous along it" in reasons
+
+
+def test_elementwise_stays_small() -> None:
+    assert len(lowered(kernels.fused(1024)).toposort()) < 100
+    assert len(lowered(kernels.softmax(64, 1000)).toposort()) < 400
+
+
+@pytest.mark.parametrize("size", range(2, 200))
+def test_blocks_cover(size: int) -> None:
+    assert 1 <= run_length(size) <= 16
+    assert 1 <= balanced(size, 6) <= 6
+
+
+def float32_sum(values: np.ndarray) -> float:  # type: ignore[type-arg]
+    """The nesting of the heuristic, carried out by numpy for sizes that the interpreter is too slow for."""
+    sink = stages(kernels.reduce_all(values.size), ONE_CORE)[3][2]
+    return float(evaluate(sink.src[0].src[1], values))
+
+
+def evaluate(node: UOp, values: np.ndarray) -> np.float32:  # type: ignore[type-arg]
+    """A tree of sums over one array, in float32, in the order that lowering gives."""
+    if node.op is Ops.ADD:
+        return np.float32(evaluate(node.src[0], values) + evaluate(node.src[1], values))
+    order: list[UOp] = []
+    reduces: list[UOp] = []
+    while node.op is Ops.REDUCE:
+        reduces.append(node)
+        order += node.src[1:]
+        node = node.src[0]
+    index = np.zeros((1,) * len(order), np.int64)
+    for place, axis in enumerate(order):
+        shape = [1] * len(order)
+        shape[place] = size_of(axis) or 1
+        index = index + np.arange(size_of(axis) or 1).reshape(shape) * stride(node.src[1], axis)
+    data = values[index + offset(node.src[1])]
+    for reduce in reversed(reduces):
+        count = len(reduce.src) - 1
+        for axis in reversed(order[len(order) - count :]):
+            del order[-1]
+            if axis.arg.kind is AxisKind.REDUCE:
+                data = np.cumsum(data, axis=-1, dtype=np.float32)[..., -1]
+            else:
+                while data.shape[-1] > 1:
+                    half = data.shape[-1] // 2
+                    data = data[..., :half] + data[..., half:]
+                data = data[..., 0]
+    return np.float32(data)
+
+
+def stride(index: UOp, axis: UOp) -> int:
+    """The stride of a linear index."""
+    from pellucid.opt.axes import stride_of
+
+    return stride_of(index, axis) or 0
+
+
+def offset(index: UOp) -> int:
+    """The literal part of a linear index."""
+    return int(index.src[1].arg) if index.op is Ops.ADD and index.src[1].is_const else 0
+
+
+@pytest.mark.parametrize("number", [1000, 4096, 100_003, 1 << 20, 1 << 24])
+def test_a_long_sum_of_a_tenth(number: int) -> None:
+    values = np.full(number, 0.1, np.float32)
+    exact = number * float(np.float32(0.1))
+    assert abs(float32_sum(values) - exact) / exact < 1e-6
