@@ -366,17 +366,19 @@ def _prove_in(law: Law, theory: Theory, steps: int) -> Verdict:
 def _ask(law: Law, theory: Theory, literals: Mapping[str, int], steps: int) -> Verdict:
     """Look for values for which the sides differ; *literals* are given."""
     translate = _Translator(law, theory, literals)
-    solver = z3.Solver()
-    solver.set("rlimit", steps)
+    wrong = z3.Not(translate(law.left) == translate(law.right))
     if law.condition is not None:
-        solver.add(translate(law.condition))
-    solver.add(z3.Not(translate(law.left) == translate(law.right)))
+        wrong = z3.And(translate(law.condition), wrong)
+    fresh = z3.Context()  # what was asked before does not change the answer
+    solver = z3.Solver(ctx=fresh)
+    solver.set("rlimit", steps)
+    solver.add(wrong.translate(fresh))
     answer = solver.check()
     if answer == z3.unsat:
         return Verdict(PROVED)
     if answer == z3.sat:
         model = solver.model()
-        found = {n: str(model.eval(v)) for n, v in translate.variables.items()}
+        found = {n: str(model.eval(v.translate(fresh))) for n, v in translate.variables.items()}
         return Verdict(FALSE, {**dict(literals), **found})  # type: ignore[dict-item]
     return Verdict(SAMPLED)
 

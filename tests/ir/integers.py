@@ -6,10 +6,11 @@ The evaluator is written apart from the folding rules: it follows semantics.md, 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from pellucid.core.dtype import DType, Kind, dtypes, wrap
 from pellucid.ir.arg import VariableArg
-from pellucid.ir.op import Ops
+from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 
 Values = dict[UOp, int]
@@ -31,7 +32,7 @@ def _value(node: UOp, given: list[int]) -> int:
     a = given[0]
     b = given[1] if len(given) > 1 else 0
     bits = node.dtype.bits
-    meaning = {
+    meanings: dict[Op, Callable[[], int]] = {
         Ops.ADD: lambda: a + b,
         Ops.MUL: lambda: a * b,
         Ops.FLOORDIV: lambda: a // b if b else 0,
@@ -51,7 +52,8 @@ def _value(node: UOp, given: list[int]) -> int:
         Ops.CMPNE: lambda: a != b,
         Ops.WHERE: lambda: given[1] if a else given[2],
         Ops.CAST: lambda: a,
-    }[node.op]()
+    }
+    meaning = meanings[node.op]()
     if node.dtype.kind is Kind.BOOL:
         return int(bool(meaning))
     return wrap(node.dtype, int(meaning))

@@ -86,7 +86,7 @@ def mul_to_add(x: UOp, k: UOp) -> UOp | None:
 
 @rule(X + K)
 def grow(x: UOp, k: UOp) -> UOp | None:
-    return x + (k.arg + 1)
+    return x + int(k.arg + 1)
 
 
 @rule(P(Ops.SQRT, X, name="root"))

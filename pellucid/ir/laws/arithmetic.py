@@ -10,7 +10,9 @@ infinity or a negative number.
 
 from __future__ import annotations
 
-from pellucid.core.dtype import Kind
+import math
+
+from pellucid.core.dtype import Kind, round_to
 from pellucid.ir.law import Equation, Float, Index, Known, Wrap, law, rule
 from pellucid.ir.laws.terms import (
     MANY_TERMS,
@@ -60,6 +62,18 @@ def div_one_float(x: Float) -> Equation:
 
 
 @law
+def negate_twice(x: Float) -> Equation:
+    """Changing the sign twice changes nothing."""
+    return (x * -1.0) * -1.0, x
+
+
+@law
+def negate_literal(x: Float, a: Known) -> Equation:
+    """A changed sign goes to the literal factor: the sign of a product is exact."""
+    return (x * -1.0) * a, x * (a * -1.0)
+
+
+@law
 def mul_zero(x: Index | Wrap) -> Equation:
     """An integer times zero is zero."""
     return x * 0, 0
@@ -105,6 +119,18 @@ def collect_two(x: Index | Wrap, a: Known, b: Known) -> Equation:
 def distribute_known_sum(x: Wrap, a: Known, b: Known) -> Equation:
     """A literal factor goes to a literal term."""
     return (x + a) * b, x * b + a * b
+
+
+@rule(P(Ops.FDIV, X, K, kinds=(Kind.FLOAT,)))
+def divide_by_power_of_two(x: UOp, k: UOp) -> UOp | None:
+    """x / 4 is x * 0.25: where the reciprocal is exact, both round the same number once."""
+    divisor = k.arg
+    if not math.isfinite(divisor) or abs(math.frexp(divisor)[0]) != 0.5:
+        return None
+    reciprocal = math.ldexp(math.copysign(1.0, divisor), 1 - math.frexp(divisor)[1])
+    exact = round_to(k.dtype.scalar, reciprocal) == reciprocal
+    normal = math.frexp(reciprocal)[1] > k.dtype.smallest_exponent
+    return x * k.const_like(reciprocal) if exact and normal else None
 
 
 @rule(P(COMMUTATIVE, X, Y))
@@ -207,6 +233,8 @@ LAWS = (
     mul_one,
     mul_one_float,
     div_one_float,
+    negate_twice,
+    negate_literal,
     mul_zero,
     add_literals,
     mul_literals,
@@ -215,4 +243,11 @@ LAWS = (
     collect_one,
     collect_two,
 )
-RULES = (distribute_over_sum, sort_terms, add_literal_last, mul_literal_last, order_sources)
+RULES = (
+    divide_by_power_of_two,
+    distribute_over_sum,
+    sort_terms,
+    add_literal_last,
+    mul_literal_last,
+    order_sources,
+)

@@ -90,13 +90,6 @@ def decide_by_bounds(node: UOp) -> UOp | None:
     return UOp.const(node.dtype, low)
 
 
-@rule(Ops.RANGE, Ops.SPECIAL)
-def drop_single_range(node: UOp) -> UOp | None:
-    """A range of one value is 0."""
-    size = node.src[0]
-    return node.const_like(0) if size.is_const and size.arg == 1 else None
-
-
 @rule(Ops.LANE)
 def fold_lane(node: UOp) -> UOp | None:
     """Lanes of a literal are a literal."""

@@ -46,7 +46,7 @@ WEIGHTS: dict[Op, Callable[..., int]] = {
     Ops.CMPLE: _sum(10),
     Ops.CMPEQ: _sum(40),
     Ops.CMPNE: _sum(40),
-    Ops.WHERE: _sum(1),
+    Ops.WHERE: _sum(30),
 }
 
 

@@ -72,12 +72,47 @@ def same_condition_false(
     return c.where(x, c.where(y, z)), c.where(x, z)
 
 
+@law
+def select_opposite(c: Bool) -> Equation:
+    """A condition that selects False or True is the opposite."""
+    return c.where(False, True), c ^ True
+
+
+@law
+def select_or_false(c: Bool, x: Bool) -> Equation:
+    """What counts only where the condition holds is an and."""
+    return c.where(x, False), c & x
+
+
+@law
+def select_or_true(c: Bool, x: Bool) -> Equation:
+    """What counts only where the condition does not hold is an or."""
+    return c.where(True, x), c | x
+
+
+@law
+def both_conditions(c: Bool, d: Bool, x: Value, y: Value) -> Equation:
+    """Two selections with one alternative are one."""
+    return c.where(d.where(x, y), y), (c & d).where(x, y)
+
+
+@law
+def either_condition(c: Bool, d: Bool, x: Value, y: Value) -> Equation:
+    """Two selections of one value are one."""
+    return c.where(x, d.where(x, y)), (c | d).where(x, y)
+
+
 LAWS = (
     same_branches,
     choose_true,
     choose_false,
     swap_branches,
     select_truth,
+    select_opposite,
+    select_or_false,
+    select_or_true,
+    both_conditions,
+    either_condition,
     same_condition_true,
     same_condition_false,
 )

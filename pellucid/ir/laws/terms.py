@@ -66,8 +66,15 @@ def terms_of(node: UOp) -> Terms:
                 terms[base] = terms.get(base, 0) + c
             continue
         coefficient, base = term_of(part)
+        if base is not None and (only := _only_value(base)) is not None:
+            coefficient, base = coefficient * only, None
         terms[base] = terms.get(base, 0) + coefficient
     return {base: c for base, c in terms.items() if c}
+
+
+def _only_value(base: UOp) -> int | None:
+    low, high = bounds(base)
+    return low if low == high else None
 
 
 def count_terms(node: UOp, limit: int) -> int:
