@@ -30,7 +30,7 @@ from pellucid.schedule.draft import Plan, base_of
 from pellucid.schedule.facts import Facts
 from pellucid.schedule.kernels import Call, Storage, cut_kernels
 from pellucid.schedule.memory import plan_memory
-from pellucid.schedule.normalise import Normal, normalise
+from pellucid.schedule.normalise import Normal, hand_lines_on, normalise
 from pellucid.schedule.order import hazards, order_drafts
 from pellucid.schedule.ranges import assign_ranges
 from pellucid.schedule.share import share_kernels
@@ -200,6 +200,7 @@ def stage_values(sink: UOp, writes: set[UOp]) -> UOp:
         elif node.op is Ops.SCATTER and (node in writes or _is_value_of(node, writes)):
             fresh = fresh.with_sources((fresh.src[0], *map(staged, fresh.src[1:])))
         exchange[node] = fresh
+        hand_lines_on(node, fresh)
     return exchange[sink]
 
 

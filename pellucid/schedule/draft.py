@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from pellucid.ir.op import Ops
+from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.facts import Facts
 from pellucid.schedule.views import Use
@@ -27,7 +27,7 @@ class Draft:
     base: the version that a write or scatter changes, in place if possible.
     combine: the SCATTER node whose op joins old and new values.
     reads: for each version the uses, with how many elements each of them reads in all.
-    loops: ranges of the reductions in it.
+    loops: for each reduction in it, the sizes of its ranges.
     frontier: nodes that are wanted and not looked at yet (while the walk is on).
     """
 
@@ -49,7 +49,7 @@ class Draft:
     num_nodes: int = 0
     frontier: set[UOp] = field(default_factory=set)
     reads: dict[UOp, dict[Use, int]] = field(default_factory=dict)
-    loops: set[tuple[UOp, ...]] = field(default_factory=set)
+    loops: set[Shape] = field(default_factory=set)
 
 
 @dataclass

@@ -100,9 +100,9 @@ def _why_reduce_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
 
 
 def _has_loops_of(kernel: Draft, node: UOp) -> bool:
-    sizes = sorted(node.src[0].known_shape[axis] for axis in node.arg.axes)
-    wide = [size for size in sizes if size != 1]
-    return all(sorted(r.src[0].arg for r in loops) == wide for loops in kernel.loops)
+    shape = node.src[0].known_shape
+    sizes = tuple(shape[axis] for axis in node.arg.axes if shape[axis] != 1)
+    return kernel.loops <= {sizes}
 
 
 def _why_reduction_below_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:

@@ -127,7 +127,7 @@ class _Cutter:
         target = self.storage_for(draft)
         (source,) = draft.reads
         marker = UOp(Ops.COPY, dtypes.void, (), draft.root.arg)
-        self.add(marker, (target, self.cut.place[source]), draft.reason, [draft.root])
+        self.add(marker, (target, self.cut.place[source]), draft.reason, [draft])
 
     def call_kernel(self, unit: Unit, outside: set[UOp]) -> None:
         registers: dict[UOp, UOp] = {}
@@ -160,27 +160,39 @@ class _Cutter:
         value = self.values.handle(base).index(where)
         store = self.values.handle(draft.root).index(where).store(value)
         reason = f"the old value is still needed, so {draft.reason} goes to a copy"
-        self.add_body(store.end(where), reason, [draft.root], ordered=False)
+        self.add_body(store.end(where), reason, [draft], ordered=False)
 
     def add_kernel(self, unit: Unit, stores: list[UOp], reasons: list[str]) -> None:
         body = stores[0] if len(stores) == 1 else UOp.make(Ops.GROUP, *stores)
         first = unit.drafts[0]
-        roots = [draft.root for draft in unit.drafts]
         reason = "; ".join(dict.fromkeys(reasons))
-        self.add_body(body.end(*first.ranges), reason, roots, first.ordered)
+        self.add_body(body.end(*first.ranges), reason, unit.drafts, first.ordered)
 
-    def add_body(self, body: UOp, reason: str, roots: list[UOp], ordered: bool) -> None:
+    def add_body(self, body: UOp, reason: str, drafts: list[Draft], ordered: bool) -> None:
         sink, storages = renumber(body, self.storage_of_handle, ordered)
-        self.add(sink, storages, reason, roots)
+        self.add(sink, storages, reason, drafts)
 
     def storage_of_handle(self, handle: UOp) -> int:
         return self.cut.place[self.handles[handle]]
 
-    def add(self, callee: UOp, storages: tuple[int, ...], reason: str, roots: list[UOp]) -> None:
-        lines: tuple[str, ...] = ()
-        if origin.recording:
-            lines = tuple(dict.fromkeys(line for root in roots for line in origin.of(root)))
+    def add(self, callee: UOp, storages: tuple[int, ...], reason: str, drafts: list[Draft]) -> None:
+        lines = self.lines(drafts) if origin.recording else ()
         self.cut.calls.append(Call(callee, storages, CallInfo(reason, lines)))
+
+    def lines(self, drafts: list[Draft]) -> tuple[str, ...]:
+        """The user's lines that the values in these drafts came from."""
+        found: dict[str, None] = {}
+        for draft in drafts:
+            found.update(dict.fromkeys(origin.of(draft.root)))
+            stack, seen = [(draft.value, draft.value_use)], set()
+            while stack:
+                key = stack.pop()
+                if key in seen or (key[0] in self.plan.stored and key[0] is not draft.value):
+                    continue
+                seen.add(key)
+                found.update(dict.fromkeys(origin.of(key[0])))
+                stack.extend(self.plan.steps.get(key, ()))
+        return tuple(sorted(found))
 
 
 def renumber(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pellucid.core.dtype import DType, dtypes
+from pellucid.ir import origin
 from pellucid.ir.arg import CheckArg, ParamArg, ReduceArg
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
@@ -59,9 +60,16 @@ def normalise(outputs: Sequence[UOp]) -> Normal:
         if rule is not None:
             fresh = rule(fresh, all(num_users[s] == 1 for s in node.src))
         done[node] = fresh
+        hand_lines_on(node, fresh)
     sink = done[order[-1]]
     checks = tuple(n.arg for n in sink.toposort() if n.op is Ops.CHECK)
     return Normal(sink, tuple(buffers), checks)
+
+
+def hand_lines_on(before: UOp, after: UOp) -> None:
+    """While someone is tracing, let *after* know the user's lines that *before* came from."""
+    if origin.recording and before is not after:
+        origin.record(after, *origin.of(before))
 
 
 def _count_users(order: Sequence[UOp]) -> dict[UOp, int]:

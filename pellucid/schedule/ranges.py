@@ -20,6 +20,7 @@ index is a placeholder VARIABLE with the right bounds, exchanged for the value w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from pellucid.core.dtype import dtypes
@@ -39,7 +40,7 @@ from pellucid.schedule.views import (
     window_index,
 )
 
-_REDUCE_IDS = 1000
+_FIRST_REDUCE_ID = 1000
 
 
 def output_ranges(shape: Shape) -> Index:
@@ -56,16 +57,14 @@ def output_ranges(shape: Shape) -> Index:
     return tuple(index)
 
 
-def reduce_ranges(sizes: Shape, index: Index) -> Index:
-    """The RANGEs of a reduction whose result is wanted at *index*.
+def reduce_ranges(sizes: Shape, first_id: int) -> Index:
+    """One RANGE for each axis that a reduction removes; every REDUCE has ranges of its own.
 
-    Reductions of equal sizes share ranges, so that their loops may become one; the level keeps a
-    reduction inside another one apart from it.
+    >>> [index.op.name for index in reduce_ranges((3, 1), 1000)]
+    ['RANGE', 'CONST']
     """
-    open_ranges = {r for position in index for r in position.ranges}
-    level = max((r.arg.id // _REDUCE_IDS for r in open_ranges), default=0) + 1
     return tuple(
-        ZERO if size == 1 else UOp.range(size, level * _REDUCE_IDS + axis, AxisKind.REDUCE)
+        ZERO if size == 1 else UOp.range(size, first_id + axis, AxisKind.REDUCE)
         for axis, size in enumerate(sizes)
     )
 
@@ -87,6 +86,7 @@ class _Walk:
         self.facts = plan.facts
         self.asked = asked
         self.wanted: dict[UOp, dict[Draft, dict[Use, int]]] = {}
+        self.next_range = _FIRST_REDUCE_ID
         self.needed = {node for node, reason in asked.items() if reason}
 
     def run(self) -> Plan:
@@ -155,9 +155,7 @@ class _Walk:
         self, root: UOp, reason: str, index: Index, store_index: UOp, value: UOp, use: Use
     ) -> Draft:
         ranges = _only_ranges(index)
-        count = 1
-        for each in ranges:
-            count *= each.src[0].arg
+        count = math.prod(each.src[0].arg for each in ranges)
         draft = Draft(
             len(self.plan.drafts),
             root,
@@ -222,11 +220,10 @@ class _Walk:
         if step is None:
             step = self.plan.steps[key] = self.step(node, use)
         if node.op is Ops.REDUCE:
-            loops = self.plan.loops[key]
-            for each in loops:
-                evaluations *= each.src[0].arg
-            if loops:
-                draft.loops.add(loops)
+            sizes = tuple(each.src[0].arg for each in self.plan.loops[key])
+            evaluations *= math.prod(sizes)
+            if sizes:
+                draft.loops.add(sizes)
         if node.op.is_elementwise or node.op in (Ops.REDUCE, Ops.GATHER, Ops.PAD):
             draft.num_nodes += 1
         for source, source_use in step:
@@ -266,7 +263,8 @@ class _Walk:
         self.plan.loops[node, use] = ()
         if source.num_elems == 0:
             return ()
-        loops = reduce_ranges(tuple(shape[axis] for axis in axes), index)
+        loops = reduce_ranges(tuple(shape[axis] for axis in axes), self.next_range)
+        self.next_range += len(axes)
         self.plan.loops[node, use] = _only_ranges(loops)
         inner, outer = dict(zip(axes, loops, strict=True)), iter(index)
         full = tuple(inner[a] if a in inner else next(outer) for a in range(len(shape)))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from pellucid.ir.op import Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan
 from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES
@@ -41,7 +42,7 @@ class Unit:
     num_nodes: int = 0
     reads: set[UOp] = field(default_factory=set)
     writes: set[UOp] = field(default_factory=set)
-    loops: set[tuple[UOp, ...]] = field(default_factory=set)
+    loops: set[Shape] = field(default_factory=set)
 
     def add(self, draft: Draft) -> None:
         """Take a draft in."""

@@ -61,12 +61,11 @@ def test_mean_and_variance_are_two_kernels() -> None:
     assert num_calls(reduce(centred * centred, 1) * 0.125, mean) == 2
 
 
-def test_two_reductions_of_one_input_share_a_kernel_and_its_loop() -> None:
+def test_two_reductions_of_one_input_share_a_kernel() -> None:
+    """Each has a range of its own; that the loops become one is up to lower_reductions."""
     x = tensor((4, 8))
-    result = check([reduce(x, 1), reduce(x * x, 1)])
-    (kernel,) = kernels(result)
-    ranges = [n for n in kernel.toposort() if n.op is Ops.RANGE]
-    assert len(ranges) == 2
+    (kernel,) = kernels(check([reduce(x, 1), reduce(x * x, 1)]))
+    assert sum(n.op is Ops.RANGE for n in kernel.toposort()) == 3
 
 
 def test_normalised_rows_store_the_scale_not_the_sum() -> None:
