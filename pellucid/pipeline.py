@@ -48,7 +48,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.text import from_text, to_text
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
-from pellucid.opt.actions import apply_actions
+from pellucid.opt.apply_actions import apply_actions
 from pellucid.render import CRenderer, LLVMRenderer, Renderer
 from pellucid.runtime.device import Device
 from pellucid.runtime.diskcache import content_key, current_cache
@@ -235,18 +235,29 @@ def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
     """
     sink = full_rewrite_to_sink(ast, renderer.target)
     info = program_info(sink, renderer.target)
-    linear = linearize(sink)
+    linear = _reported("linearize", sink, lambda: linearize(sink))
     if current_options().verify:
         verify(linear, LINEAR, renderer.target)
-    text = renderer.render(linear, info)
-    binary = Device[f"CPU:{renderer.name}"].compile(text, info.name)
-    source = UOp(Ops.SOURCE, dtypes.void, (), text)
-    return UOp(
-        Ops.PROGRAM,
-        dtypes.void,
-        (sink, linear, source, UOp(Ops.BINARY, dtypes.void, (), binary)),
-        info,
-    )
+
+    def render() -> UOp:
+        return UOp(Ops.SOURCE, dtypes.void, (), renderer.render(linear, info))
+
+    def compile_source() -> UOp:
+        binary = Device[f"CPU:{renderer.name}"].compile(source.arg, info.name)
+        return UOp(Ops.BINARY, dtypes.void, (), binary)
+
+    source = _reported("render", linear, render)
+    binary = _reported("compile", source, compile_source)
+    return UOp(Ops.PROGRAM, dtypes.void, (sink, linear, source, binary), info)
+
+
+def _reported(name: str, before: UOp, run: Callable[[], UOp]) -> UOp:
+    """Take the step *name*, and report it to observers as a stage."""
+    start = time.perf_counter()
+    after = run()
+    if observe.watching:
+        observe.stage(name, before, after, time.perf_counter() - start)
+    return after
 
 
 def to_program_key(ast: UOp, renderer: Renderer) -> tuple[Any, ...]:

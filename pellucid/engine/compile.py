@@ -33,6 +33,7 @@ def compile_linear(linear: UOp) -> UOp:
     Errors: CompileError naming the kernel and, when tracing is on, the line of the program it came
     from; nothing has run then.
     """
+    start = time.perf_counter()
     kernels = _kernels_by_device(linear)
     programs: dict[tuple[UOp, str], UOp] = {}
     with _progress(len(kernels)) as advance:
@@ -42,6 +43,8 @@ def compile_linear(linear: UOp) -> UOp:
     calls = [_with_program(call, programs) for call in linear.src]
     compiled = UOp(Ops.LINEAR, dtypes.void, tuple(calls), linear.arg)
     promise.hand_on(linear, compiled)
+    if observe.watching:
+        observe.stage("compile_linear", linear, compiled, time.perf_counter() - start)
     return compiled
 
 
