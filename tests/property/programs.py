@@ -67,13 +67,14 @@ def model_of(program: Program) -> list[Known]:
 
 def model_step(step: Step, values: list[Known]) -> Known:
     name, *rest = step
-    if name == "data":
-        return data(parse_dtype(rest[0]), rest[1], rest[2])
-    if name == "full":
-        return model.exact(parse_dtype(rest[0]), np.full(rest[1], rest[2]))
-    if name == "arange":
-        return model.exact(parse_dtype(rest[0]), np.arange(rest[1]))
-    return OPERATIONS[name].model(values, *rest)
+    with np.errstate(all="ignore"):  # overflow and NaN are values here, not mistakes
+        if name == "data":
+            return data(parse_dtype(rest[0]), rest[1], rest[2])
+        if name == "full":
+            return model.exact(parse_dtype(rest[0]), np.full(rest[1], rest[2]))
+        if name == "arange":
+            return model.exact(parse_dtype(rest[0]), np.arange(rest[1]))
+        return OPERATIONS[name].model(values, *rest)
 
 
 def tensors_of(program: Program, *, is_computed: bool = True) -> list[Tensor]:
