@@ -40,6 +40,7 @@ C, D = param(dtypes.bool, 4), param(dtypes.bool, 5)
         (FLAT // 12, R),
         (FLAT // 4 % 3, J),
         (FLAT % 4, N),
+        ((J * 8 + N * -6) % 7, J + N),
         (FLAT % 12, J * 4 + N),
         (FLAT % 12 // 4, J),
         (FLAT // 6 % 2, (J * 4 + N) // 6),

@@ -178,6 +178,9 @@ def modulo_terms(node: UOp, x: UOp, k: UOp) -> UOp | None:
     if carry is not None:
         rest[None] = rest.get(None, 0) - carry * size
         return sum_of(rest, node)
+    small = {base: c % size for base, c in rest.items()}  # (8*x + y) % 7 = (x + y) % 7
+    if _constant_quotient(bounds_of_terms(small), size) == 0:
+        return sum_of(small, node)
     for g in _common_divisors(rest, size):
         if found := _remainder_by_parts(rest, size, g, node):
             return found
