@@ -98,14 +98,14 @@ _EVERYWHERE: Final[tuple[Check, ...]] = (
 )
 _TENSOR_CHECKS: Final[tuple[Check, ...]] = (
     *_EVERYWHERE,
-    checks.tensors_have_a_shape,
-    checks.shapes_agree,
     checks.one_lane_each,
     checks.reduce_has_no_ranges_yet,
     checks.movement_fits_its_source,
     checks.pad_fill_is_a_scalar,
     checks.reduce_names_an_axis,
     checks.indices_fit_their_tensor,
+    checks.tensors_have_a_shape,  # from here on shapes may be asked for
+    checks.shapes_agree,
     checks.window_ends_at_its_base,
     checks.written_values_fit,
     checks.flag_is_a_scalar_int64,
