@@ -20,7 +20,7 @@ from pellucid.engine import history
 from pellucid.engine.capture import Draw
 from pellucid.engine.compile import compile_linear, device_of
 from pellucid.engine.memory import buffer_of
-from pellucid.engine.realize import realize, realize_storages
+from pellucid.engine.realize import realize, realize_storages, written_buffers
 from pellucid.engine.run import loaded_program, raise_failed_checks
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
 from pellucid.ir.arg import CheckArg
@@ -206,8 +206,11 @@ def make_replay(
     ]
     known_homes = {b for _, b in externals}
     for (storage, _, _), home in zip(states, homes, strict=True):
-        if home is not None and home not in known_homes:
+        if home is None:
+            continue
+        if home not in known_homes:
             externals.append((finder(storage), home))
+        storage.uop = home.reshape(storage.uop.known_shape)  # until the first run writes to it
     return Replay(
         compiled.src, tuple(inputs), tuple(buffers[: len(outputs)]), externals, made, draws, scheduled.checks
     )
@@ -229,7 +232,9 @@ def _settled_before(
     for node in UOp.sink(*wanted).toposort(lambda n: n not in known):
         if node in known:
             found[node] = known[node]
-    stored = realize(list(found))
+    others = [s.uop for s in live_storages() if s.uop not in found]
+    pending = written_buffers(found) & history.readers(others)
+    stored = realize(list(found), pending=frozenset(pending))
     exchange = {node: stored[node] for node in found if node in stored}
     external: dict[UOp, Storage] = {}
     for node, storage in found.items():

@@ -1,0 +1,162 @@
+"""What layers have in common: parameters by name, training mode, and loading.
+
+    class Net(Module):
+        def __init__(self): self.first = Linear(4, 2)
+        def forward(self, x): return self.first(x).relu()
+
+Any object with tensors in its attributes works as a layer: `get_state_dict` looks into attributes, lists, tuples and
+dicts. `Module` only adds `model(x)`, `parameters()`, `train()` and `eval()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
+
+from pellucid.core.errors import ShapeError
+from pellucid.frontend.autograd import no_grad
+from pellucid.frontend.tensor import Tensor
+
+
+class Module:
+    """A layer, or a model made of layers."""
+
+    training: bool = True
+
+    def forward(self, *args: Any) -> Any:
+        """Compute the layer's output; each layer has its own."""
+        raise NotImplementedError(f"{type(self).__name__} has no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    def parameters(self) -> list[Tensor]:
+        """The tensors that are trained."""
+        return get_parameters(self)
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """The tensors that are trained, with their names."""
+        return ((n, t) for n, t in get_state_dict(self).items() if is_parameter(t))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors, by name."""
+        return get_state_dict(self)
+
+    def load_state_dict(self, state: Mapping[str, Tensor], strict: bool = True) -> Self:
+        """Write the tensors of *state* to those of the same names."""
+        load_state_dict(self, state, strict)
+        return self
+
+    def train(self, mode: bool = True) -> Self:
+        """Behave as in training (dropout, batch statistics), this layer and all in it."""
+        for module in _modules(self):
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """Behave as in use."""
+        return self.train(False)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{n} {tuple(t.shape)}" for n, t in get_state_dict(self).items())
+        return f"{type(self).__name__}({shapes})"
+
+
+class Sequential(Module):
+    """Layers and functions, one after the other.
+
+    >>> Sequential(lambda x: x + 1, lambda x: x * 2)(3)
+    8
+    """
+
+    def __init__(self, *layers: Any) -> None:
+        self.layers = list(layers)
+
+    def forward(self, *args: Any) -> Any:
+        """Feed each layer with the output of the one before."""
+        (x,) = args
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.layers[index]
+
+
+def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
+    """All tensors in a model, by the path of attributes that leads to them.
+
+    >>> list(get_state_dict({"a": Tensor([1.0]), "b": [Tensor([2.0])]}))
+    ['a', 'b.0']
+    """
+    return dict(_tensors(model, prefix, set()))
+
+
+def get_parameters(model: Any) -> list[Tensor]:
+    """The float tensors of a model that were not made with requires_grad=False, each once."""
+    found = {id(t): t for t in get_state_dict(model).values() if is_parameter(t)}
+    return list(found.values())
+
+
+def is_parameter(tensor: Tensor) -> bool:
+    """Tell whether a tensor is to be trained."""
+    return tensor.is_leaf and tensor.requires_grad
+
+
+def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True) -> None:
+    """Write the tensors of *state* to those of the same names in a model.
+
+    Errors: KeyError for missing or unknown names (unless not strict); ShapeError for another shape.
+    """
+    mine = get_state_dict(model)
+    if strict and set(mine) != set(state):
+        missing, unknown = sorted(set(mine) - set(state)), sorted(set(state) - set(mine))
+        raise KeyError(f"the names differ: missing {missing}, unknown {unknown}")
+    with no_grad():
+        for name, tensor in mine.items():
+            if name not in state:
+                continue
+            if state[name].shape != tensor.shape:
+                raise ShapeError(f"{name} has another shape", expected=tensor.shape, came=state[name].shape)
+            tensor.assign(state[name].detach().to(tensor.device).cast(tensor.dtype))
+
+
+def _tensors(value: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield path, value
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    for name, inner in _parts(value):
+        yield from _tensors(inner, f"{path}.{name}" if path else str(name), seen)
+
+
+def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        yield from value.items()
+    elif isinstance(value, list | tuple):
+        yield from enumerate(value)
+    elif isinstance(value, Sequential):
+        yield from enumerate(value.layers)
+    elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(getattr(value, "__code__", None)):
+        yield from vars(value).items()
+
+
+def _modules(value: Any, seen: set[int] | None = None) -> Iterator[Module]:
+    seen = set() if seen is None else seen
+    if id(value) in seen or isinstance(value, Tensor):
+        return
+    seen.add(id(value))
+    if isinstance(value, Module):
+        yield value
+    for _, inner in _parts(value):
+        yield from _modules(inner, seen)
