@@ -38,72 +38,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, TypeVar
 
 from pellucid.core import observe
-from pellucid.core.dtype import Kind, Scalar, dtypes
+from pellucid.core.dtype import Scalar
 from pellucid.core.errors import LawError
-from pellucid.ir.bounds import bounds
-from pellucid.ir.op import COMPARISONS, Op, Ops, floor_divide, floor_modulo
-from pellucid.ir.pattern import MatcherWriter, P, Pattern, orders, text_of
+from pellucid.ir.equation import BuildWriter, Equation, sides_of, variables_of, with_kinds_above
+from pellucid.ir.matcher import MatcherWriter
+from pellucid.ir.op import Op, Ops
+from pellucid.ir.pattern import P, Pattern, orders, text_of
 from pellucid.ir.uop import UOp, _const_key
-
-
-class Variable(Pattern):
-    """A variable of a law."""
-
-    __slots__ = ()
-
-
-class Index(Variable):
-    """An integer before a width is chosen: it never wraps."""
-
-    __slots__ = ()
-
-
-class Wrap(Variable):
-    """A fixed-width integer; results wrap."""
-
-    __slots__ = ()
-
-
-class Float(Variable):
-    """An IEEE float; the law holds bit for bit (all NaNs are equal)."""
-
-    __slots__ = ()
-
-
-class Real(Variable):
-    """A float that the user allowed us to treat as a real number."""
-
-    __slots__ = ()
-
-
-class Bool(Variable):
-    """A truth value."""
-
-    __slots__ = ()
-
-
-class Value(Variable):
-    """Anything: the law only moves it around."""
-
-    __slots__ = ()
-
-
-class Known(Variable):
-    """A literal, of the type of its partner."""
-
-    __slots__ = ()
-
-
-Side: TypeAlias = Pattern | bool | int | float
-Equation: TypeAlias = tuple[Pattern, Side] | tuple[Pattern, Side, Pattern]
-
-KINDS: dict[type[Variable], tuple[Kind, ...]] = {
-    Index: (Kind.INDEX,),
-    Wrap: (Kind.INT, Kind.UINT),
-    Float: (Kind.FLOAT,),
-    Real: (Kind.FLOAT,),
-    Bool: (Kind.BOOL,),
-}
 
 
 class Rule:
@@ -151,11 +92,27 @@ class Law(Rule):
     def __init__(self, function: Callable[..., Equation]) -> None:
         self.definition = function
         name = function.__name__
-        self.variables, self.types = _variables_of(function, name)
-        left, right, condition = _sides_of(function, self.variables, name)
+        self.variables, self.types = variables_of(function, name)
+        left, right, condition = sides_of(function, self.variables, name)
         self.left, self.right, self.condition = left, right, condition
-        self.source, build = _BuildWriter(self).function()
-        super().__init__(_with_kinds_above(left), build, name)
+        self.pattern = with_kinds_above(left)
+        self.name = name
+        self.fired = 0
+        self.parameters = ("node", *left.names())
+
+    @functools.cached_property
+    def _writer(self) -> BuildWriter:
+        return BuildWriter(self.name, self.left, self.right, self.condition)
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The source of the function that checks the condition and builds the right side."""
+        return self._writer.source()
+
+    @functools.cached_property
+    def function(self) -> Callable[..., UOp | None]:  # type: ignore[override]
+        """What is called with the captures; made when it is first needed."""
+        return self._writer.function(self.source)
 
     @property
     def doc(self) -> str:
@@ -232,203 +189,6 @@ def decline(reason: str, node: UOp) -> UOp | None:
     return None
 
 
-# ---- reading a law -------------------------------------------------------------------------------
-
-
-def _variables_of(
-    function: Callable[..., Any], name: str
-) -> tuple[dict[str, Variable], dict[str, tuple[type[Variable], ...]]]:
-    variables: dict[str, Variable] = {}
-    types: dict[str, tuple[type[Variable], ...]] = {}
-    hints = typing.get_type_hints(function)
-    for parameter in inspect.signature(function).parameters:
-        hint = hints.get(parameter)
-        members: tuple[Any, ...] = typing.get_args(hint) or (hint,)
-        if not all(isinstance(m, type) and issubclass(m, Variable) for m in members):
-            raise LawError(
-                f"law {name}: {parameter} is not declared",
-                help="declare it as Index, Wrap, Float, Real, Bool or Known",
-            )
-        types[parameter] = members
-        if Known in members:
-            variables[parameter] = Known(name=parameter, literal=True)
-        else:
-            kinds = frozenset(k for m in members for k in KINDS.get(m, ()))
-            variables[parameter] = members[0](name=parameter, kinds=kinds or None)
-    return variables, types
-
-
-def _sides_of(
-    function: Callable[..., Equation], variables: dict[str, Variable], name: str
-) -> tuple[Pattern, Pattern, Pattern | None]:
-    from_law: Any = function(**variables)
-    if not isinstance(from_law, tuple) or len(from_law) not in (2, 3):
-        raise LawError(f"law {name} does not return (left, right) or (left, right, condition)")
-    left, right = from_law[:2]
-    condition = from_law[2] if len(from_law) == 3 else None
-    right = right if isinstance(right, Pattern) else Pattern(literal=True, value=right)
-    missing = set(right.names()) - set(left.names())
-    if missing:
-        raise LawError(f"law {name} uses {', '.join(sorted(missing))} on the right side only")
-    return left, right, condition
-
-
-def _with_kinds_above(left: Pattern) -> Pattern:
-    """The pattern with each test of kinds made once, and at the root where the root has that type.
-
-    All sources of an elementwise op have one type, so one test speaks for all variables of a type.
-    """
-    seen: set[frozenset[Kind]] = set()
-    root_kinds = _kinds_of(left)
-
-    def strip(part: Pattern, is_root: bool) -> Pattern:
-        made = (
-            _copy(part)
-            if part.src is None
-            else part.with_sources(tuple(strip(s, False) for s in part.src))
-        )
-        made.kinds = root_kinds if is_root else None
-        if not is_root and part.kinds is not None and part.kinds != root_kinds:
-            if part.kinds not in seen:
-                seen.add(part.kinds)
-                made.kinds = part.kinds
-        return made
-
-    return strip(left, True)
-
-
-def _kinds_of(part: Pattern) -> frozenset[Kind] | None:
-    """The kinds that a pattern's own type may have, from the variables that share it."""
-    if part.src is None:
-        return part.kinds
-    if part.op in COMPARISONS:
-        return None
-    if part.op in (Ops.CAST, Ops.BITCAST):
-        return None
-    parts = part.src[1:] if part.op is Ops.WHERE else part.src
-    return next((k for k in map(_kinds_of, parts) if k is not None), None)
-
-
-# ---- building the right side ---------------------------------------------------------------------
-
-_PYTHON: dict[Op, str] = {
-    Ops.ADD: "({} + {})",
-    Ops.MUL: "({} * {})",
-    Ops.FLOORDIV: "floor_divide({}, {})",
-    Ops.FLOORMOD: "floor_modulo({}, {})",
-    Ops.MAX: "max({}, {})",
-    Ops.MIN: "min({}, {})",
-    Ops.AND: "({} & {})",
-    Ops.OR: "({} | {})",
-    Ops.XOR: "({} ^ {})",
-    Ops.CMPLT: "({} < {})",
-    Ops.CMPLE: "({} <= {})",
-    Ops.CMPEQ: "({} == {})",
-    Ops.CMPNE: "({} != {})",
-}
-
-
-def is_known(pattern: Pattern) -> bool:
-    """True for what is computed when the law is applied: literals and what is made of them."""
-    if pattern.src is None:
-        return pattern.literal
-    return bool(pattern.src) and all(map(is_known, pattern.src))
-
-
-class _BuildWriter:
-    """Writes the function that checks a law's condition and builds its right side."""
-
-    def __init__(self, law: Law) -> None:
-        self.law = law
-        self.lines: list[str] = []
-        self.names: dict[str, Any] = {
-            "UOp": UOp,
-            "bool_": dtypes.bool,
-            "bounds": bounds,
-            "floor_divide": floor_divide,
-            "floor_modulo": floor_modulo,
-        }
-        self._temporaries = itertools.count()
-
-    def function(self) -> tuple[str, Callable[..., UOp | None]]:
-        """The source, and the function."""
-        law = self.law
-        name = law.definition.__name__
-        names = law.left.names()
-        if law.condition is not None:
-            self.lines.append(f"if not {self.certain(law.condition)}: return None")
-        result = self.node(law.right, "node.dtype")
-        parameters = ", ".join(["node", *names])
-        body = "".join(f"    {line}\n" for line in [*self.lines, f"return {result}"])
-        source = f"def {name}({parameters}):\n{body}"
-        scope = dict(self.names)
-        exec(compile(source, f"<law {name}>", "exec"), scope)
-        return source, scope[name]
-
-    def value(self, pattern: Pattern) -> str:
-        """A Python expression for what is known."""
-        if pattern.value is not None:
-            return repr(pattern.value)
-        if pattern.src is None:
-            return f"{pattern.name}.arg"
-        op = pattern.op
-        if op not in _PYTHON:
-            raise LawError(f"{op} of literals is not computed in laws")
-        return _PYTHON[op].format(*map(self.value, pattern.src))
-
-    def dtype(self, pattern: Pattern) -> str | None:
-        """A Python expression for the type of a pattern, or None for a bare number."""
-        if pattern.value is not None:
-            return None
-        if pattern.src is None:
-            return f"{pattern.name}.dtype"
-        if pattern.op in COMPARISONS:
-            inner = next(filter(None, map(self.dtype, pattern.src)))
-            return f"bool_.vec({inner}.lanes)"
-        parts = pattern.src[1:] if pattern.op is Ops.WHERE else pattern.src
-        return next(filter(None, map(self.dtype, parts)), None)
-
-    def node(self, pattern: Pattern, dtype: str) -> str:
-        """A Python expression for the node, of type *dtype* where the pattern does not say."""
-        if is_known(pattern):
-            return f"UOp.const({self.dtype(pattern) or dtype}, {self.value(pattern)})"
-        if pattern.src is None:
-            return str(pattern.name)
-        op = pattern.op
-        assert op is not None, "laws build nodes of one op"
-        op_name = f"op_{op.name.lower()}"
-        self.names[op_name] = op
-        inner = self.dtype(pattern) or dtype
-        if op in COMPARISONS:
-            inner = next(filter(None, map(self.dtype, pattern.src)), dtype)
-        sources = [self.node(s, inner) for s in pattern.src]
-        target = f"t{next(self._temporaries)}"
-        self.lines.append(f"{target} = UOp.make({op_name}, {', '.join(sources)})")
-        return target
-
-    def certain(self, condition: Pattern) -> str:
-        """A Python expression that is true only when *condition* holds for sure."""
-        if is_known(condition):
-            return self.value(condition)
-        op, src = condition.op, condition.src
-        assert src is not None, "a condition is a comparison, or several joined by & and |"
-        if op is Ops.AND or op is Ops.OR:
-            word = " and " if op is Ops.AND else " or "
-            return f"({word.join(map(self.certain, src))})"
-        if op is Ops.CMPLT or op is Ops.CMPLE:
-            sign = "<" if op is Ops.CMPLT else "<="
-            return f"({self.extreme(src[0], 'max')} {sign} {self.extreme(src[1], 'min')})"
-        self_node = self.node(condition, "bool_")
-        return f"(bounds({self_node}).min == 1)"
-
-    def extreme(self, pattern: Pattern, end: str) -> str:
-        """A Python expression for the least or greatest value of a pattern."""
-        if is_known(pattern):
-            return self.value(pattern)
-        inner = self.dtype(pattern)
-        return f"bounds({self.node(pattern, inner or 'node.dtype')}).{end}"
-
-
 # ---- rule sets -----------------------------------------------------------------------------------
 
 _bits = itertools.count()
@@ -455,17 +215,17 @@ class RuleSet:
     >>> @rule(X * K)
     ... def drop_one(x: UOp, k: UOp) -> UOp | None:
     ...     return x if k.arg == 1 else None
-    >>> print(RuleSet("tidy", [drop_one]).matcher_source(Ops.MUL))
+    >>> print(RuleSet("tidy", [drop_one]).matcher_source(Ops.MUL), end="")
     def match(n, ctx):
         n_0, n_1 = n.src
         if n_1.op is op_const:
             if type(n_1.arg) is not tuple:
-                new = call_1(n_0, n_1)
-                if new is not None and new is not n: return fired(call_2, n, new)
+                new = drop_one(n_0, n_1)
+                if new is not None and new is not n: return fired(drop_one_rule, n, new)
         if n_0.op is op_const:
             if type(n_0.arg) is not tuple:
-                new = call_1(n_1, n_0)
-                if new is not None and new is not n: return fired(call_2, n, new)
+                new = drop_one(n_1, n_0)
+                if new is not None and new is not n: return fired(drop_one_rule, n, new)
         return None
     """
 
@@ -531,9 +291,9 @@ class RuleSet:
             for pattern in orders(_for_root(one.pattern, op)):
                 steps, places = writer.steps(pattern)
                 places |= {"node": "n", "ctx": "ctx"}
-                call = writer.constant(one.function, "call")
+                call = writer.constant(one.function, one.name)
                 given = ", ".join(places[p] for p in one.parameters)
-                who = writer.constant(one, "call")
+                who = writer.constant(one, f"{one.name}_rule")
                 done = f"if new is not None and new is not n: return fired({who}, n, new)"
                 entries.append((steps, f"new = {call}({given})\n{done}"))
         if not entries:
@@ -550,15 +310,9 @@ def _for_root(pattern: Pattern, op: Op) -> Pattern:
     """The pattern with its root op decided."""
     if pattern.ops == (op,) or pattern.ops is None:
         return pattern
-    chosen = pattern.with_sources(pattern.src) if pattern.src is not None else _copy(pattern)
+    chosen = pattern.copy()
     chosen.ops = (op,)
     return chosen
-
-
-def _copy(pattern: Pattern) -> Pattern:
-    made = pattern.with_sources(())
-    made.src = None  # not the same as no sources
-    return made
 
 
 def _flattened(members: Iterable[Member]) -> Iterator[Rule]:

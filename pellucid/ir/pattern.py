@@ -8,24 +8,13 @@ of that op. The same name twice means the same node. Sources of commutative ops 
     P(Ops.CAST, X, name="outer")        a CAST, captured as `outer`, its source as `x`
     P(Ops.REDUCE, X, ...)   a REDUCE, whatever ranges follow
 
-Patterns are not interpreted. `matcher_source` turns all patterns of a rule set that start with one
-op into one function, which tests cheap facts first (number and ops of sources, literals), and
-shares the tests that neighbours in the list have in common:
-
-    def match(n, ctx):
-        n_0, n_1 = n.src
-        if n_1.op is op_const:
-            if n_1.arg == 0 and type(n_1.arg) is int:
-                …
-
-Source of the method: decision trees for pattern matching, as in L. Maranget, "Compiling pattern
-matching to good decision trees", ML Workshop 2008, in the plain form that keeps the order of rules.
+Patterns are not interpreted: matcher.py turns them into Python source.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import EllipsisType
 from typing import Any, TypeAlias
 
@@ -70,19 +59,17 @@ class Pattern:
         self.dtype = dtype
         self.arg = arg
 
+    def copy(self) -> Pattern:
+        """An equal pattern that may be changed."""
+        made = Pattern(self.ops, self.src, more=self.more, name=self.name, literal=self.literal)
+        made.value, made.kinds, made.dtype, made.arg = self.value, self.kinds, self.dtype, self.arg
+        return made
+
     def with_sources(self, src: tuple[Pattern, ...]) -> Pattern:
         """The same pattern over other sources."""
-        return Pattern(
-            self.ops,
-            src,
-            more=self.more,
-            name=self.name,
-            literal=self.literal,
-            value=self.value,
-            kinds=self.kinds,
-            dtype=self.dtype,
-            arg=self.arg,
-        )
+        made = self.copy()
+        made.src = src
+        return made
 
     @property
     def op(self) -> Op | None:
@@ -301,162 +288,3 @@ def _shape_of(pattern: Pattern) -> tuple[Any, ...]:
     if pattern.src is None:
         return (id(pattern.ops), id(pattern))
     return (pattern.ops, pattern.name, *map(_shape_of, pattern.src))
-
-
-# ---- source of matchers --------------------------------------------------------------------------
-
-Step: TypeAlias = tuple[str, str]  # ("if", test) or ("let", statement)
-
-
-class MatcherWriter:
-    """Writes the function that tries a list of (pattern, call) on nodes of one op, in order."""
-
-    def __init__(self, op: Op) -> None:
-        self.op = op
-        self.names: dict[str, Any] = {}
-        self._numbers: dict[Any, str] = {}
-
-    def constant(self, value: Any, hint: str) -> str:
-        """A name for *value* in the generated module."""
-        key = (hint, id(value))
-        if key not in self._numbers:
-            name = f"{hint}_{len(self._numbers)}"
-            self._numbers[key] = name
-            self.names[name] = value
-        return self._numbers[key]
-
-    def op_name(self, op: Op) -> str:
-        """The name of an op in the generated module."""
-        name = f"op_{op.name.lower()}"
-        self.names[name] = op
-        return name
-
-    def steps(self, pattern: Pattern) -> tuple[list[Step], dict[str, str]]:
-        """Tests and assignments for one pattern in one order; and where each capture is found."""
-        steps: list[Step] = self._kind_steps(pattern, "n")
-        captures: dict[str, str] = {}
-        late: list[Step] = []
-        level = [(pattern, "n")]
-        while level:
-            below: list[tuple[Pattern, str]] = []
-            for part, place in level:
-                if place != "n":
-                    steps += self._op_steps(part, place)
-                    late += self._kind_steps(part, place)
-                late += self._late_steps(part, place)
-                if part.name is not None:
-                    first = captures.setdefault(part.name, place)
-                    if first != place:
-                        steps.append(("if", f"{place} is {first}"))
-            for part, place in level:
-                if part.src is not None:
-                    steps += self._source_steps(part, place)
-                    below += [(s, f"{place}_{i}") for i, s in enumerate(part.src)]
-            level = below
-        return steps + late, captures
-
-    def _op_steps(self, part: Pattern, place: str) -> list[Step]:
-        if part.literal:
-            tests = [("if", f"{place}.op is {self.op_name(Ops.CONST)}")]
-            return [*tests, ("if", self._value_test(part, place))]
-        if part.ops is None:
-            return []
-        if len(part.ops) == 1:
-            return [("if", f"{place}.op is {self.op_name(part.ops[0])}")]
-        return [("if", f"{place}.op in {self.constant(part.ops, 'ops')}")]
-
-    def _value_test(self, part: Pattern, place: str) -> str:
-        value = part.value
-        if value is None:
-            return f"type({place}.arg) is not tuple"
-        if isinstance(value, bool):
-            return f"{place}.arg is {value}"
-        if isinstance(value, int):
-            return f"type({place}.arg) is int and {place}.arg == {value}"
-        return f"same_float({place}.arg, {value!r})"
-
-    def _source_steps(self, part: Pattern, place: str) -> list[Step]:
-        assert part.src is not None, "only patterns that list their sources come here"
-        count = len(part.src)
-        steps: list[Step] = []
-        ops = (self.op,) if place == "n" else part.ops
-        fixed = ops is not None and all(_has_sources(op, count) for op in ops)
-        if part.more:
-            steps.append(("if", f"len({place}.src) >= {count}"))
-        elif not fixed:
-            steps.append(("if", f"len({place}.src) == {count}"))
-        if count:
-            targets = "".join(f"{place}_{i}, " for i in range(count))
-            rest = f"[:{count}]" if part.more else ""
-            steps.append(
-                ("let", f"{targets[:-1] if count == 1 else targets[:-2]} = {place}.src{rest}")
-            )
-        return steps
-
-    def _kind_steps(self, part: Pattern, place: str) -> list[Step]:
-        if part.kinds is None:
-            return []
-        kinds = sorted(part.kinds, key=lambda k: k.value)
-        names = [self._kind_name(kind) for kind in kinds]
-        what = "kind" if place == "n" else f"{place}.dtype.kind"
-        return [("if", " or ".join(f"{what} is {name}" for name in names))]
-
-    def _kind_name(self, kind: Kind) -> str:
-        name = f"kind_{kind.value}"
-        self.names[name] = kind
-        return name
-
-    def _late_steps(self, part: Pattern, place: str) -> list[Step]:
-        steps: list[Step] = []
-        if part.dtype is not None:
-            steps.append(("if", self._part_test(part.dtype, f"{place}.dtype", "dtype")))
-        if part.arg is not None:
-            steps.append(("if", self._part_test(part.arg, f"{place}.arg", "arg")))
-        return steps
-
-    def _part_test(self, wanted: Any, place: str, hint: str) -> str:
-        name = self.constant(wanted, hint)
-        if isinstance(wanted, DType):
-            return f"{place} is {name}"
-        if isinstance(wanted, tuple) and hint == "dtype":
-            return f"{place} in {name}"
-        return f"{name}({place})" if callable(wanted) else f"{place} == {name}"
-
-    def write(self, entries: Sequence[tuple[list[Step], str]], any_order: bool) -> str:
-        """The source of the function: *entries* are (steps, statements at the end).
-
-        With *any_order*, entries may be moved to where they share tests with others.
-        """
-        lines = _shared(list(entries), any_order)
-        if any("kind is" in line and ".kind" not in line for line in lines):
-            lines.insert(0, "kind = n.dtype.kind")
-        return "\n".join(["def match(n, ctx):", *_indent([*lines, "return None"], 1)]) + "\n"
-
-
-def _has_sources(op: Op, count: int) -> bool:
-    return len(op.sources) == count and not any(s[-1] in "?*" for s in op.sources)
-
-
-def _shared(entries: list[tuple[list[Step], str]], any_order: bool) -> list[str]:
-    """Lines that try the entries in order; equal first steps of neighbours are written once."""
-    lines: list[str] = []
-    while entries:
-        steps, call = entries[0]
-        if not steps:
-            lines += call.splitlines()
-            entries = entries[1:]
-            continue
-        same = [bool(e[0]) and e[0][0] == steps[0] for e in entries]
-        if not any_order:
-            end = same.index(False) if False in same else len(same)
-            same = [at < end for at in range(len(same))]
-        inside = [(e[0][1:], e[1]) for e, here in zip(entries, same, strict=True) if here]
-        entries = [e for e, here in zip(entries, same, strict=True) if not here]
-        inner = _shared(inside, any_order)
-        kind, text = steps[0]
-        lines += [text, *inner] if kind == "let" else [f"if {text}:", *_indent(inner, 1)]
-    return lines
-
-
-def _indent(lines: list[str], depth: int) -> list[str]:
-    return ["    " * depth + line for line in lines]

@@ -38,7 +38,8 @@ from pellucid.core.dtype import (
     to_scalar,
     value_of_bits,
 )
-from pellucid.ir.law import Bool, Float, Index, Known, Law, Real, Value, Variable, Wrap
+from pellucid.ir.equation import Bool, Float, Index, Known, Real, Value, Variable, Wrap
+from pellucid.ir.law import Law
 from pellucid.ir.laws.folding import fold_value
 from pellucid.ir.op import COMPARISONS, Op, Ops
 from pellucid.ir.pattern import Pattern

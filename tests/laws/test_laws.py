@@ -10,20 +10,8 @@ from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import LawError
 from pellucid.ir import smt
 from pellucid.ir.arg import ParamArg, VariableArg
-from pellucid.ir.law import (
-    Bool,
-    Equation,
-    Float,
-    Index,
-    Known,
-    Law,
-    Real,
-    RuleSet,
-    Value,
-    Wrap,
-    known_levels,
-    law,
-)
+from pellucid.ir.equation import Bool, Equation, Float, Index, Known, Real, Value, Wrap
+from pellucid.ir.law import Law, RuleSet, known_levels, law
 from pellucid.ir.laws.order import SMALLEST_VARIABLE, weight
 from pellucid.ir.op import Ops
 from pellucid.ir.pattern import Pattern

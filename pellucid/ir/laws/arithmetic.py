@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 
 from pellucid.core.dtype import Kind, round_to
-from pellucid.ir.law import Equation, Float, Index, Known, Wrap, law, rule
+from pellucid.ir.equation import Equation, Float, Index, Known, Wrap
+from pellucid.ir.law import law, rule
 from pellucid.ir.laws.terms import (
     MANY_TERMS,
     Terms,

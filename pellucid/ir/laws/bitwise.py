@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from pellucid.core.dtype import Kind
 from pellucid.ir.bounds import bounds
-from pellucid.ir.law import Bool, Equation, Known, Wrap, law, rule
+from pellucid.ir.equation import Bool, Equation, Known, Wrap
+from pellucid.ir.law import law, rule
 from pellucid.ir.op import Ops
 from pellucid.ir.pattern import K, P, X
 from pellucid.ir.uop import UOp

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 
 from pellucid.core.dtype import Kind
-from pellucid.ir.law import Bool, Equation, Index, Known, Wrap, law, rule
+from pellucid.ir.equation import Bool, Equation, Index, Known, Wrap
+from pellucid.ir.law import law, rule
 from pellucid.ir.laws.terms import (
     MANY_TERMS,
     Terms,

@@ -13,7 +13,8 @@ import math
 
 from pellucid.core.dtype import Kind
 from pellucid.ir.bounds import Interval, alignment
-from pellucid.ir.law import Equation, Index, Known, Wrap, decline, law, rule
+from pellucid.ir.equation import Equation, Index, Known, Wrap
+from pellucid.ir.law import decline, law, rule
 from pellucid.ir.laws.terms import (
     MANY_TERMS,
     Terms,

@@ -7,7 +7,8 @@ max(i, 0)  for i >= 0  ->  i
 
 from __future__ import annotations
 
-from pellucid.ir.law import Equation, Float, Index, Known, Wrap, law
+from pellucid.ir.equation import Equation, Float, Index, Known, Wrap
+from pellucid.ir.law import law
 
 
 @law

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from pellucid.ir.law import is_known
+from pellucid.ir.equation import is_known
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pattern import Pattern
 

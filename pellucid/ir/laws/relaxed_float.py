@@ -8,7 +8,8 @@ They are proved over the reals, which is all they promise.
 
 from __future__ import annotations
 
-from pellucid.ir.law import Equation, Known, Real, law
+from pellucid.ir.equation import Equation, Known, Real
+from pellucid.ir.law import law
 
 
 @law

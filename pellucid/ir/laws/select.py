@@ -6,7 +6,8 @@ WHERE(c ^ True, x, y)   ->  WHERE(c, y, x)
 
 from __future__ import annotations
 
-from pellucid.ir.law import Bool, Equation, Value, law
+from pellucid.ir.equation import Bool, Equation, Value
+from pellucid.ir.law import law
 from pellucid.ir.pattern import Pattern
 
 
