@@ -44,6 +44,11 @@ SHORTS = (dtypes.float16, dtypes.bfloat16)
 by_name = pytest.mark.parametrize("dtype", SMALL, ids=str)
 
 
+def singles(values: list[float]) -> Array:
+    """An array of float32."""
+    return np.array(values, np.float32)
+
+
 def every_pattern(dtype: DType) -> Array:
     """All bit patterns of a small type."""
     return np.arange(1 << dtype.bits, dtype=np.uint32).astype(f"uint{dtype.bits}")
@@ -62,7 +67,7 @@ def pairs(dtype: DType, count: int = 40_000) -> tuple[Array, Array]:
         a, b = np.meshgrid(values, values)
         return a.reshape(-1), b.reshape(-1)
     random = np.random.default_rng(7)
-    special = np.float32([0.0, -0.0, 1, -1, math.inf, -math.inf, math.nan, dtype.finite_max, 2048])
+    special = singles([0.0, -0.0, 1, -1, math.inf, -math.inf, math.nan, dtype.finite_max, 2048])
     a, b = np.meshgrid(special, special)
     near = random.choice(values[np.abs(values) < 100], (2, count // 2))
     wide = random.choice(values, (2, count // 2))
@@ -285,10 +290,10 @@ def test_functions_of_float64_are_within_an_ulp(op: Op) -> None:
 
 def test_powers_of_floats_have_the_edges_of_case_21() -> None:
     f32 = dtypes.float32
-    base = np.float32([math.nan, 1, -2, -2, 0])
-    exponent = np.float32([0, math.nan, 3, 2.5, 0])
+    base = singles([math.nan, 1, -2, -2, 0])
+    exponent = singles([0, math.nan, 3, 2.5, 0])
     ours = apply(Ops.POW, f32, [f32] * 2, [base, exponent])
-    same(ours, np.float32([1, 1, -8, math.nan, 1]))
+    same(ours, singles([1, 1, -8, math.nan, 1]))
 
 
 def test_threefry_gives_the_published_numbers() -> None:
@@ -363,7 +368,7 @@ def test_casts_of_integers_round_once(to: DType) -> None:
 
 
 def test_casts_to_bool_are_true_for_nan() -> None:
-    given = np.float32([0.0, -0.0, math.nan, 0.1, -math.inf])
+    given = singles([0.0, -0.0, math.nan, 0.1, -math.inf])
     ours = cast_values(dtypes.bool, dtypes.float32, given)
     assert ours.tolist() == [False, False, True, True, True]
 
@@ -398,8 +403,8 @@ def test_extremes_keep_nan_and_the_sign_of_zero(op: Op) -> None:
         expected = case[0]
         for value in case[1:]:
             expected = float(op.python(expected, value))
-        ours = reduce_values(op, f32, np.float32(case), (0,))
-        same(ours.reshape(1), np.float32([expected]))
+        ours = reduce_values(op, f32, singles(case), (0,))
+        same(ours.reshape(1), singles([expected]))
 
 
 def test_empty_reductions_are_the_identity() -> None:

@@ -125,7 +125,9 @@ def test_an_index_is_a_mathematical_integer() -> None:
     assert quotient.tolist() == large.tolist()
     assert quotient.dtype == np.int64
     assert cast_values(dtypes.int32, index, product).tolist() == [0, 9]
-    assert cast_values(index, dtypes.uint64, np.uint64([2**64 - 1])).tolist() == [2**64 - 1]
+    assert cast_values(index, dtypes.uint64, np.array([2**64 - 1], np.uint64)).tolist() == [
+        2**64 - 1
+    ]
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int64, dtypes.uint64, dtypes.int8], ids=str)
