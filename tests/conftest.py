@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from pellucid.core import options
 
 _numbers = itertools.count()
+GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +36,23 @@ def clean_options(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[opt
         yield clean
     monkeypatch.undo()
     options.forget_environment()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--bless` rewrites golden files; the difference is then reviewed."""
+    parser.addoption("--bless", action="store_true", help="rewrite golden files")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with a file below tests/golden, or write the file when blessing."""
+
+    def compare(path: str, text: str) -> None:
+        file = GOLDEN / path
+        if request.config.getoption("--bless"):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        assert file.exists(), f"{file} is missing: run pytest --bless, and review what it writes"
+        assert text == file.read_text(encoding="utf-8"), f"{path} differs: review, then --bless"
+
+    return compare

@@ -59,7 +59,9 @@ def _collapse(node: UOp, numbers: _Numbers) -> UOp:
         closed = _closed_form(node, axis)
         if closed is not None:
             if not others:
-                return closed
+                # a sum starts from 0.0, so one term -0.0 sums to 0.0
+                is_term = closed.op is Ops.WHERE and closed.dtype.is_float
+                return closed + 0.0 if is_term and node.arg.op is Ops.ADD else closed
             return _collapse(node.with_sources((closed, *others)), numbers)
         clipped = _clipped(node, axis, numbers)
         if clipped is not None:
@@ -243,8 +245,7 @@ def _one_term(axis: UOp, value: UOp, conditions: _Conditions) -> UOp:
         valid = valid & (place < high)
     for other in conditions.others:
         valid = valid & other
-    term = valid.where(_guarded(value, axis, place, valid), 0)
-    return term + 0.0 if term.dtype.is_float else term
+    return valid.where(_guarded(value, axis, place, valid), 0)
 
 
 def _guarded(value: UOp, axis: UOp, place: UOp, valid: UOp) -> UOp:

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import time
-
 import numpy as np
 import pytest
 
 from pellucid.codegen.linearize import linearize
 from pellucid.core.options import Context
 from pellucid.core.target import Target
-from pellucid.ir.arg import AxisKind
 from pellucid.ir.form import LINEAR
-from pellucid.ir.interpret import run_kernel, value_mapping
-from pellucid.ir.op import Ops
+from pellucid.ir.interpret import run_kernel
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
-from tests.codegen.kernels import KERNELS, Array, buffers_for, fused, matmul, reduce_rows
-from tests.codegen.lowering import SMALL, TARGET, lowered, stages
+from tests.codegen.kernels import KERNELS, Array, buffers_for
+from tests.codegen.lowering import SMALL, TARGET, stages
 
 WRITTEN_ELEMENTS_MAPPED = 400
 
