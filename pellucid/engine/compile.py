@@ -33,8 +33,9 @@ def compile_linear(linear: UOp) -> UOp:
     Errors: CompileError naming the kernel and, when tracing is on, the line of the program it came
     from; nothing has run then.
     """
-    start = time.perf_counter()
     kernels = _kernels_by_device(linear)
+    if observe.watching:
+        observe.decision("schedule", linear, f"{len(kernels)} kernels to compile")
     programs: dict[tuple[UOp, str], UOp] = {}
     with _progress(len(kernels)) as advance:
         for (kernel, device), call in kernels.items():
@@ -43,8 +44,6 @@ def compile_linear(linear: UOp) -> UOp:
     calls = [_with_program(call, programs) for call in linear.src]
     compiled = UOp(Ops.LINEAR, dtypes.void, tuple(calls), linear.arg)
     promise.hand_on(linear, compiled)
-    if observe.watching:
-        observe.stage("compile_linear", linear, compiled, time.perf_counter() - start)
     return compiled
 
 
@@ -97,7 +96,12 @@ def _progress(total: int) -> Iterator[Any]:
         done += 1
         if observe.watching:
             observe.progress("compile", done, total)
-        if is_shown and not bar and done < total and time.perf_counter() - start > _PATIENCE_SECONDS:
+        if (
+            is_shown
+            and not bar
+            and done < total
+            and time.perf_counter() - start > _PATIENCE_SECONDS
+        ):
             bar.extend(_start_bar(total))
         if bar:
             bar[0].update(bar[1], completed=done)

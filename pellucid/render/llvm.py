@@ -301,6 +301,8 @@ class LLVMWriter:
         left, right = (self.wide_of(s) for s in node.src)
         operation = _WIDE_INSTRUCTION[node.op]
         self.wide_names[node] = self.value(f"{operation} nsw i64 {left}, {right}")
+        if node.dtype.bits == 64:
+            self.names[node] = self.wide_names[node]
 
     def widen_result(self, node: UOp) -> None:
         """Extend a narrow integer for use in an address."""

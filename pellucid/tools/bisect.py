@@ -25,7 +25,7 @@ import numpy as np
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import PellucidError
-from pellucid.core.observe import Observer, observed_by
+from pellucid.core.observe import observed_by
 from pellucid.core.options import current_options
 from pellucid.ir.arg import ParamArg
 from pellucid.ir.interpret.values import storage_dtype
@@ -36,7 +36,14 @@ from pellucid.pipeline import renderer_for
 from pellucid.render import Renderer
 from pellucid.tools.compare import difference, executed, inputs, interpreted, value_difference
 from pellucid.tools.console import console
-from pellucid.tools.kernels import Kernel, StageRecord, Study, kernels_of, study
+from pellucid.tools.kernels import (
+    Kernel,
+    ScheduleCollector,
+    StageRecord,
+    Study,
+    kernels_of,
+    study,
+)
 from pellucid.tools.running import UsageError, read_file, run_file
 from pellucid.tools.tables import cell, table
 
@@ -63,17 +70,6 @@ class Verdict:
     def is_right(self) -> bool:
         """True when every stage and the machine code agree with the interpreter."""
         return self.stage is None
-
-
-class ScheduleCollector(Observer):
-    """Collects the schedules that a program compiles."""
-
-    def __init__(self) -> None:
-        self.linears: list[UOp] = []
-
-    def on_stage(self, name: str, before: object, after: object, seconds: float) -> None:
-        if name == "compile_linear" and isinstance(before, UOp):
-            self.linears.append(before)
 
 
 # ---- one kernel -----------------------------------------------------------------------------

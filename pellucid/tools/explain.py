@@ -30,12 +30,12 @@ from pellucid.ir import origin
 from pellucid.ir.op import Ops
 from pellucid.ir.text import changes, expression, to_text
 from pellucid.ir.uop import UOp
-from pellucid.pipeline import renderer_for
+from pellucid.pipeline import renderer_for, to_program
 from pellucid.runtime.device import Device
-from pellucid.tools.bisect import ScheduleCollector
 from pellucid.tools.console import console
 from pellucid.tools.kernels import (
     Kernel,
+    ScheduleCollector,
     StageRecord,
     Study,
     code_bytes,
@@ -165,6 +165,26 @@ def _summary_row(one: Explained) -> list[Text]:
     binary = done.part(Ops.BINARY).arg
     row += [duration(one.seconds), speed(one), f"{code_bytes(binary)} B", duration(done.seconds)]
     return [cell(text, "bold" if place == 1 else "") for place, text in enumerate([*row, lines])]
+
+
+def times_table(linears: Sequence[UOp], device: str) -> Table:
+    """The kernels of schedules with their times alone: one row a kernel, the slowest first."""
+    timed = []
+    for kernel in kernels_of(linears):
+        seconds = run_seconds(to_program(kernel.ast, renderer_for(device)), device) or 0.0
+        timed.append((seconds * kernel.calls, seconds, kernel))
+    whole = sum(total for total, _, _ in timed)
+    calls = sum(kernel.calls for _, _, kernel in timed)
+    title = f"{len(timed)} kernels, {calls} calls, {duration(whole)} together"
+    made = table(title, "kernel", "calls", "one run", "share", "why it is a kernel of its own")
+    for total, seconds, kernel in sorted(timed, key=lambda row: row[0], reverse=True):
+        share = f"{total / whole:.0%}" if whole else "-"
+        reason = kernel.reasons[0] if kernel.reasons else ""
+        row = (str(kernel.calls), duration(seconds), share, reason)
+        made.add_row(cell(kernel.name, "bold"), *map(cell, row))
+    for column in made.columns[1:4]:
+        column.justify = "right"
+    return made
 
 
 def duration(seconds: float | None) -> str:

@@ -164,6 +164,17 @@ def _add_new(known: list[str], more: Sequence[str]) -> None:
     known.extend(text for text in dict.fromkeys(more) if text not in known)
 
 
+class ScheduleCollector(Observer):
+    """Collects the schedules that a program compiles."""
+
+    def __init__(self) -> None:
+        self.linears: list[UOp] = []
+
+    def on_decision(self, kind: str, what: object, reason: str) -> None:
+        if kind == "schedule" and isinstance(what, UOp):
+            self.linears.append(what)
+
+
 def num_copies(linears: Sequence[UOp]) -> int:
     """How many CALLs of schedules are copies between devices."""
     calls = [call for linear in linears for call in linear.src]

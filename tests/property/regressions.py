@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from tests.property.programs import Program
 
-PROGRAMS: list[Program] = []
+PROGRAMS: list[Program] = [
+    # an index of 64 bits that only an address uses had no name in LLVM IR
+    [("data", "int8", (), 0), ("data", "int8", (7, 2), 0), ("take", 1, 0)],
+]
 
 STORAGE_PROGRAMS: list[list[tuple[object, ...]]] = []
