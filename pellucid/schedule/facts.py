@@ -124,8 +124,6 @@ class Facts:
         loads = sum(self.cost[s].loads for s in dict.fromkeys(node.src))
         if node.op is Ops.EXPAND and node.num_elems >= 8 * node.src[0].num_elems:
             loads /= 8  # what is read again and again is in cache
-        elif node.op is Ops.PAD:
-            ops += 2
         elif node.op is Ops.GATHER:
             ops, loads = ops + 4, loads + 1
         elif node.op in _DEAR:

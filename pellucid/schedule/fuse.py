@@ -17,9 +17,11 @@ Between the rules a cost decides, in units of one vector operation on one elemen
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft
@@ -36,6 +38,9 @@ LOAD, STORE, LAUNCH = 8.0, 8.0, 20_000.0
 MAX_SHARED_OPS = 32
 """A value of more operations is not copied into several kernels, however few elements it has."""
 
+SMALL_WASTE = 1.75
+"""A reduction of few elements may run for padding too, if that is not much more than without."""
+
 REDUCED_AGAIN = "the reduction is used over a wider range than its own"
 
 
@@ -51,9 +56,33 @@ class Wanted:
         return sum(sum(uses.values()) for uses in self.by.values())
 
     @property
+    def num_executions(self) -> float:
+        """The same, but what depends on outer loops only is computed outside of the others."""
+        return sum(
+            min(count, executions(kernel, use))
+            for kernel, uses in self.by.items()
+            for use, count in uses.items()
+        )
+
+    @property
     def num_uses(self) -> int:
         """Distinct places, over all kernels."""
         return sum(len(uses) for uses in self.by.values())
+
+
+def executions(kernel: Draft, use: Use) -> float:
+    """How often *kernel* computes a value at *use*: once in the innermost loop that it depends on.
+
+    For a value that depends on the range of a reduction, no bound is known here.
+    """
+    index, valid = use
+    needed = {r for part in (*index, valid) if part is not None for r in part.ranges}
+    if any(r.arg.kind is AxisKind.REDUCE for r in needed):
+        return math.inf
+    sizes = [r.src[0].arg for r in kernel.ranges]
+    while sizes and kernel.ranges[len(sizes) - 1] not in needed:
+        sizes.pop()
+    return math.prod(sizes)
 
 
 def why_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
@@ -86,10 +115,12 @@ _ALWAYS = {
 def _why_reduce_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
     if len(wanted.by) > 1:
         return "several kernels use the reduction"
-    if wanted.num_uses > 1 or wanted.num_evaluations > node.num_elems:
-        return REDUCED_AGAIN
-    kernel = next(iter(wanted.by))
+    kernel, uses = next(iter(wanted.by.items()))
+    (_, valid), *others = uses
     small = reduced_elems(node) <= SMALL_REDUCE
+    waste = SMALL_WASTE if small and valid is not None else 1.0
+    if others or wanted.num_evaluations > node.num_elems * waste:
+        return REDUCED_AGAIN
     if kernel.ordered:
         return "a reduction does not belong into a scatter"
     if wanted.num_evaluations > kernel.num_iterations and not small:
@@ -109,7 +140,7 @@ def _why_reduction_below_stored(node: UOp, wanted: Wanted, facts: Facts) -> str 
     """What follows a reduction is stored with it, where the reduction itself would have to be."""
     if node not in facts.carries_reduce or node.op is Ops.PAD:
         return None
-    if wanted.num_evaluations > node.num_elems:
+    if wanted.num_evaluations > node.num_elems and not _is_small_waste(node, wanted, facts):
         return REDUCED_AGAIN
     if any(k.ordered for k in wanted.by):
         return "a reduction does not belong into a scatter"
@@ -117,6 +148,13 @@ def _why_reduction_below_stored(node: UOp, wanted: Wanted, facts: Facts) -> str 
     if follows and node in facts.carries_large:
         return "another reduction follows"
     return None
+
+
+def _is_small_waste(node: UOp, wanted: Wanted, facts: Facts) -> bool:
+    if node in facts.carries_large or len(wanted.by) > 1 or wanted.num_uses > 1:
+        return False
+    ((_, valid),) = next(iter(wanted.by.values()))
+    return valid is not None and wanted.num_evaluations <= node.num_elems * SMALL_WASTE
 
 
 def _why_over_limit(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
@@ -132,8 +170,11 @@ def _why_over_limit(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
 
 
 def _why_cheaper_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
-    uses, elems, cost = wanted.num_evaluations, node.num_elems, facts.cost[node]
-    if uses <= elems or cost.ops == 0:
+    elems, cost = node.num_elems, facts.cost[node]
+    if cost.ops == 0 or wanted.num_evaluations <= elems:
+        return None
+    uses = wanted.num_executions
+    if uses <= elems:
         return None
     if len(wanted.by) > 1 and cost.ops > MAX_SHARED_OPS:
         return "several kernels use it, and it takes many operations"

@@ -8,13 +8,15 @@ more drafts.
 
 A draft may join a unit when it depends on the unit only at exactly the element it computes itself
 (then the value stays in a register), and on nothing that depends on the unit. Levels show the
-second: every unit is above all units it needs, and a draft joins only where all else it needs is
-below. So no cycle can arise, and one pass in order is enough. It joins when there is something to
-gain: a value or an input in common, or kernels so small that starting them is most of the work.
+second: every unit is above all units it needs. A draft joins where all else it needs is below the
+unit, or where the unit can be lifted above that and stays below all units that need it. So no cycle
+can arise, and one pass in order is enough. It joins when there is something to gain: a value or an
+input in common, or kernels so small that starting them is most of the work.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from pellucid.ir.op import Shape
@@ -38,7 +40,8 @@ class Unit:
 
     number: int
     level: int
-    drafts: list[Draft]
+    drafts: list[Draft] = field(default_factory=list)
+    user_level: float = math.inf  # the lowest level of a unit that needs this one
     num_nodes: int = 0
     reads: set[UOp] = field(default_factory=set)
     writes: set[UOp] = field(default_factory=set)
@@ -69,13 +72,21 @@ class _Sharing:
         for draft in self.order.drafts:
             unit = self.find(draft) or self.new_unit(draft)
             self.unit_of[draft] = unit
+            unit.level = max(unit.level, self.least_level(draft, unit))
             unit.add(draft)
+            for needed in self.order.before[draft]:
+                home = self.unit_of[needed]
+                if home is not unit:
+                    home.user_level = min(home.user_level, unit.level)
         return self.sorted_units()
 
+    def least_level(self, draft: Draft, unit: Unit | None = None) -> int:
+        """The lowest level at which all that *draft* needs, outside of *unit*, is below."""
+        homes = (self.unit_of[needed] for needed in self.order.before[draft])
+        return 1 + max((home.level for home in homes if home is not unit), default=0)
+
     def new_unit(self, draft: Draft) -> Unit:
-        needs = self.order.before[draft]
-        level = 1 + max((self.unit_of[d].level for d in needs), default=0)
-        unit = Unit(len(self.units), level, [])
+        unit = Unit(len(self.units), self.least_level(draft))
         self.units.append(unit)
         if self.can_share(draft):
             self.candidates.setdefault(self.key(draft), []).append(unit)
@@ -110,13 +121,10 @@ class _Sharing:
             return False
         if unit.loops and draft.loops and unit.loops != draft.loops:
             return False
-        for needed in self.order.before[draft]:
-            home = self.unit_of[needed]
-            if home is not unit and home.level >= unit.level:
-                return False
-            if home is unit and not self.same_element(draft, needed):
-                return False
-        return True
+        if self.least_level(draft, unit) >= unit.user_level:
+            return False
+        inside = [d for d in self.order.before[draft] if self.unit_of[d] is unit]
+        return all(self.same_element(draft, needed) for needed in inside)
 
     def same_element(self, draft: Draft, needed: Draft) -> bool:
         """True when *draft* comes after *needed* only because of the element that both are at."""
