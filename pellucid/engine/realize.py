@@ -30,9 +30,7 @@ from pellucid.ir.uop import UOp, all_nodes
 from pellucid.schedule.api import schedule
 
 
-def realize(
-    outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()
-) -> dict[UOp, UOp]:
+def realize(outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()) -> dict[UOp, UOp]:
     """Compute *outputs*; return for each the node over a BUFFER that has its value.
 
     *pending*: buffers that must keep their content, because others read it later.
@@ -124,7 +122,7 @@ def written_buffers(nodes: Iterable[UOp]) -> set[UOp]:
 # ---- beside the interpreter ---------------------------------------------------------------------------
 
 
-def _expected(linear: UOp) -> dict[UOp, np.ndarray]:  # type: ignore[type-arg]
+def _expected(linear: UOp) -> dict[UOp, np.ndarray]:
     """What the reference interpreter finds for the values that a schedule will store."""
     promised = promise.of(linear)
     assert promised is not None, "a schedule of storages has a promise"
@@ -135,7 +133,7 @@ def _expected(linear: UOp) -> dict[UOp, np.ndarray]:  # type: ignore[type-arg]
     return dict(zip(after, values, strict=True))
 
 
-def _compare(node: UOp, expected: np.ndarray) -> None:  # type: ignore[type-arg]
+def _compare(node: UOp, expected: np.ndarray) -> None:
     buffer = stored_buffer(node)
     assert buffer is not None, "a realised value stands in a buffer"
     got = from_storage(node.dtype, buffer_of(buffer).as_numpy()).reshape(expected.shape)

@@ -201,7 +201,9 @@ def make_replay(
     homes = [stored_buffer(exchange.get(before, before)) for _, before, _ in states]
     made = [
         State(finder(storage), home, result)
-        for (storage, _, _), home, result in zip(states, homes, buffers[len(outputs) :], strict=True)
+        for (storage, _, _), home, result in zip(
+            states, homes, buffers[len(outputs) :], strict=True
+        )
         if home is not None
     ]
     known_homes = {b for _, b in externals}
@@ -212,7 +214,13 @@ def make_replay(
             externals.append((finder(storage), home))
         storage.uop = home.reshape(storage.uop.known_shape)  # until the first run writes to it
     return Replay(
-        compiled.src, tuple(inputs), tuple(buffers[: len(outputs)]), externals, made, draws, scheduled.checks
+        compiled.src,
+        tuple(inputs),
+        tuple(buffers[: len(outputs)]),
+        externals,
+        made,
+        draws,
+        scheduled.checks,
     )
 
 

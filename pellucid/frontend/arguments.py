@@ -1,6 +1,6 @@
 """Reading arguments: axes, shapes and types as users write them, checked where they are wrong.
 
-    axis(-1, 3, "sum") -> 2          axes(None, 2, "sum") -> (0, 1)       shape((2, -1), 6) -> (2, 3)
+axis(-1, 3, "sum") -> 2          axes(None, 2, "sum") -> (0, 1)       shape((2, -1), 6) -> (2, 3)
 """
 
 from __future__ import annotations
@@ -144,7 +144,9 @@ def dtype(value: DTypeLike | np.dtype[Any], name: str = "dtype") -> DType:
         found = _named(value)
     if found is None or found not in VALUE_DTYPES or found.lanes != 1:
         known = ", ".join(d.name for d in VALUE_DTYPES if d.kind.value != "complex")
-        raise DTypeError(f"{name}: there is no such type", expected=f"one of {known}", came=repr(value))
+        raise DTypeError(
+            f"{name}: there is no such type", expected=f"one of {known}", came=repr(value)
+        )
     if found.kind.value == "complex":
         raise DTypeError(
             f"{found} is not supported yet", help="keep real and imaginary parts as two tensors"

@@ -83,7 +83,9 @@ class Autograd(Convolution):
             raise GradientError("only floats can require a gradient", help="cast it to float first")
         if not self.is_leaf:
             if self._window is not None:
-                raise GradientError("a window cannot become a leaf", help="call .contiguous() first")
+                raise GradientError(
+                    "a window cannot become a leaf", help="call .contiguous() first"
+                )
             self._become_leaf(requires_grad)
         self._storage.requires_grad = requires_grad
         return self
@@ -106,7 +108,9 @@ class Autograd(Convolution):
     @grad.setter
     def grad(self, value: Self | None) -> None:
         if value is not None and value.shape != self._shape:
-            raise ShapeError("a gradient has the shape of its tensor", expected=self._shape, came=value.shape)
+            raise ShapeError(
+                "a gradient has the shape of its tensor", expected=self._shape, came=value.shape
+            )
         self._grad, self._unread = value, 0
 
     def backward(self, gradient: Self | None = None) -> Self:
@@ -180,7 +184,10 @@ class Autograd(Convolution):
                 )
             return UOp.const(self._dtype, 1).expand(self._shape)
         if gradient.shape != self._shape:
-            raise GradientError("gradient= has the shape of the value", rows=[("value", self._shape), ("gradient", gradient.shape)])
+            raise GradientError(
+                "gradient= has the shape of the value",
+                rows=[("value", self._shape), ("gradient", gradient.shape)],
+            )
         return gradient.uop.cast(self._dtype)
 
     def _add_gradient(self, node: UOp, *, some_asked: bool) -> None:

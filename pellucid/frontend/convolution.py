@@ -57,7 +57,8 @@ class Convolution(Linear):
             result = result + bias.reshape(1, -1, *(1,) * num)
         return result.squeeze(0) if self.ndim == num + 1 else result
 
-    conv1d = conv3d = conv2d
+    conv1d = conv2d
+    conv3d = conv2d
 
     def _correlated(self, weight: Self, steps: Shape, gaps: Shape, groups: int) -> Self:
         num, kernel = weight.ndim - 2, weight._shape[2:]
@@ -107,7 +108,10 @@ class Convolution(Linear):
                 rows=[("tensor", self._shape), ("weight", weight._shape), ("groups", groups)],
             )
         steps, gaps = _each(stride, num, "stride", 1), _each(dilation, num, "dilation", 1)
-        less, more = _each(padding, num, "padding", 0), _each(output_padding, num, "output_padding", 0)
+        less, more = (
+            _each(padding, num, "padding", 0),
+            _each(output_padding, num, "output_padding", 0),
+        )
         kernel = weight._shape[2:]
         spread = x._spread_out(steps)
         reach = [g * (k - 1) for g, k in zip(gaps, kernel, strict=True)]
@@ -116,12 +120,15 @@ class Convolution(Linear):
         inner, outer = weight._shape[0] // groups, weight._shape[1]
         flipped = weight.flip(tuple(range(2, 2 + num)))
         turned = flipped.reshape(groups, inner, outer, *kernel).transpose(1, 2)
-        result = padded._correlated(turned.reshape(groups * outer, inner, *kernel), (1,) * num, gaps, groups)
+        result = padded._correlated(
+            turned.reshape(groups * outer, inner, *kernel), (1,) * num, gaps, groups
+        )
         if bias is not None:
             result = result + bias.reshape(1, -1, *(1,) * num)
         return result.squeeze(0) if self.ndim == num + 1 else result
 
-    conv_transpose1d = conv_transpose3d = conv_transpose2d
+    conv_transpose1d = conv_transpose2d
+    conv_transpose3d = conv_transpose2d
 
     def _spread_out(self, steps: Shape) -> Self:
         """Zeros between the elements of the last axes, so that they stand *steps* apart."""
@@ -157,7 +164,8 @@ class Convolution(Linear):
         padded = self._padded(pool.around, Ops.MAX.identity_for(self._dtype))
         return padded._windows(pool.kernel, pool.steps, pool.gaps).amax(pool.axes)
 
-    max_pool1d = max_pool3d = max_pool2d
+    max_pool1d = max_pool2d
+    max_pool3d = max_pool2d
 
     def avg_pool2d(
         self,
@@ -185,7 +193,8 @@ class Convolution(Linear):
         counted = ones._padded(rest[-pool.num :])._windows(pool.kernel, pool.steps, pool.gaps)
         return total / counted.sum(pool.axes)
 
-    avg_pool1d = avg_pool3d = avg_pool2d
+    avg_pool1d = avg_pool2d
+    avg_pool3d = avg_pool2d
 
 
 class _Pool:
@@ -216,7 +225,9 @@ class _Pool:
         lead = [(0, 0)] * (ndim - num)
         self.padded_only = [*lead, *((p, p) for p in less)]
         self.around = list(lead)
-        for size, k, s, g, p in zip(shape[-num:], self.kernel, self.steps, self.gaps, less, strict=True):
+        for size, k, s, g, p in zip(
+            shape[-num:], self.kernel, self.steps, self.gaps, less, strict=True
+        ):
             extra = _extra(size + 2 * p, size + p, g * (k - 1) + 1, s) if ceil_mode else 0
             self.around.append((p, p + extra))
         sizes = tuple(n + low + high for n, (low, high) in zip(shape, self.around, strict=True))
@@ -248,7 +259,9 @@ def _each(value: Sizes, num: int, name: str, least: int) -> Shape:
     return found
 
 
-def _around(padding: Sizes | str, kernel: Shape, gaps: Shape, steps: Shape) -> list[tuple[int, int]]:
+def _around(
+    padding: Sizes | str, kernel: Shape, gaps: Shape, steps: Shape
+) -> list[tuple[int, int]]:
     """Zeros before and after each spatial axis."""
     if padding == "valid":
         return [(0, 0)] * len(kernel)
@@ -275,5 +288,7 @@ def _check_convolution(shape: Shape, weight: Shape, groups: int) -> None:
 def _check_windows(sizes: Shape, kernel: Shape, gaps: Shape) -> None:
     reach = tuple(g * (k - 1) + 1 for g, k in zip(gaps, kernel, strict=True))
     if any(r > n for r, n in zip(reach, sizes, strict=True)):
-        raise ShapeError("the window is larger than the padded tensor", rows=[("tensor", sizes), ("window", reach)])
-
+        raise ShapeError(
+            "the window is larger than the padded tensor",
+            rows=[("tensor", sizes), ("window", reach)],
+        )

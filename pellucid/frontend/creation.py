@@ -87,7 +87,9 @@ class Creation(Reduce):
         return cls._filled(0, "empty", shape, options)
 
     @classmethod
-    def _filled(cls, value: int, name: str, shape: tuple[Any, ...], options: dict[str, Any]) -> Self:
+    def _filled(
+        cls, value: int, name: str, shape: tuple[Any, ...], options: dict[str, Any]
+    ) -> Self:
         options["dtype"] = default_float() if options.get("dtype") is None else options["dtype"]
         return cls.full(arguments.shape(shape, name), value, **options)
 
@@ -129,8 +131,13 @@ class Creation(Reduce):
         if step == 0:
             raise ShapeError("arange needs a step other than 0")
         is_whole = all(isinstance(v, int) for v in (first, last, step))
-        new = arguments.dtype(dtype, "arange") if dtype is not None else _python_dtype(first + last + step + 0)
-        count = max(0, -(-(last - first) // step) if is_whole else math.ceil((last - first) / step))
+        new = (
+            arguments.dtype(dtype, "arange")
+            if dtype is not None
+            else _python_dtype(first + last + step + 0)
+        )
+        steps = -(-(last - first) // step) if is_whole else math.ceil((last - first) / step)
+        count = max(0, int(steps))
         node = _counted(count, first, step, dtypes.int64 if is_whole else dtypes.float64)
         return cls._leaf(node.cast(new), device_of(device), requires_grad)
 
@@ -151,7 +158,9 @@ class Creation(Reduce):
         return cls._leaf(node.cast(new), device, options.pop("requires_grad", None))
 
     @classmethod
-    def eye(cls, n: int, m: int | None = None, *, dtype: DTypeLike | None = None, **options: Any) -> Self:
+    def eye(
+        cls, n: int, m: int | None = None, *, dtype: DTypeLike | None = None, **options: Any
+    ) -> Self:
         """Ones on the diagonal of an (n, m) matrix, zeros elsewhere.
 
         >>> Tensor.eye(2).tolist()
@@ -231,7 +240,9 @@ def _python_dtype(value: Number) -> DType:
     if isinstance(value, int):
         new = default_int()
         if not new.min <= value <= new.max:
-            raise DTypeError(f"the number {value} does not fit {new}", help="give a dtype, or use a float")
+            raise DTypeError(
+                f"the number {value} does not fit {new}", help="give a dtype, or use a float"
+            )
         return new
     if isinstance(value, float):
         return default_float()
@@ -340,4 +351,3 @@ def _check_fits(array: Array, found: DType, new: DType, *, is_python: bool) -> N
             came=low if low < new.min else high,
             help="choose a wider dtype, or cast a tensor to let it wrap",
         )
-

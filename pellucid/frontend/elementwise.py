@@ -15,18 +15,18 @@ from typing import Any, Self
 import numpy as np
 
 from pellucid.core.dtype import DType, dtypes, promote
-from pellucid.core.errors import DTypeError, ShapeError
+from pellucid.core.errors import DTypeError
 from pellucid.engine.memory import buffer_with
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float, default_int
 from pellucid.frontend.movement import Movement
 from pellucid.frontend.value import Value
 from pellucid.ir.arg import CheckArg, ReduceArg
-from pellucid.ir.op import Op, Ops, Shape
+from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 
-Operand = Any
-"""A tensor, a Python number, or a numpy value."""
+Operand = object
+"""A tensor, a Python number, or a numpy value: whatever it is, it is checked when it comes."""
 Number = bool | int | float
 
 
@@ -77,7 +77,9 @@ class Elementwise(Movement):
 
     def _array(self, array: np.ndarray[Any, Any], name: str) -> Self:
         dtype = arguments.dtype(array.dtype, name)
-        data = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).reshape(array.shape)
+        data = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))).reshape(
+            array.shape
+        )
         node = buffer_with(data, dtype, self._storage.device).reshape(array.shape)
         return self._from(node, self._storage.device)
 
@@ -103,8 +105,12 @@ class Elementwise(Movement):
         return self._value(UOp.make(op, left, right))
 
     def _not_bool(self, name: str, *others: Operand) -> None:
-        if self._dtype.is_bool and all(isinstance(o, bool) or getattr(o, "dtype", None) is dtypes.bool for o in others):
-            raise DTypeError(f"{name} is not defined for bools", help="cast to int first, or use logical_xor, …")
+        if self._dtype.is_bool and all(
+            isinstance(o, bool) or getattr(o, "dtype", None) is dtypes.bool for o in others
+        ):
+            raise DTypeError(
+                f"{name} is not defined for bools", help="cast to int first, or use logical_xor, …"
+            )
 
     def _function(self, op: Op) -> Self:
         """A float function; integers become the default float first."""
@@ -143,7 +149,9 @@ class Elementwise(Movement):
         if rounding_mode == "floor":
             return self // other
         if rounding_mode != "trunc":
-            raise DTypeError(f"div has no rounding mode {rounding_mode!r}", expected="None, 'trunc' or 'floor'")
+            raise DTypeError(
+                f"div has no rounding mode {rounding_mode!r}", expected="None, 'trunc' or 'floor'"
+            )
         left, right = self._pair(other, "div")
         if left.dtype.is_float:
             return self._value((left / right).alu(Ops.TRUNC))
@@ -256,8 +264,10 @@ class Elementwise(Movement):
         return self.pow(other)
 
     def __rpow__(self, other: Operand) -> Self:
-        return self._scalar(other, "pow", self._dtype).pow(self) if isinstance(other, Number) else (
-            self._lift(other, "pow").pow(self)
+        return (
+            self._scalar(other, "pow", self._dtype).pow(self)
+            if isinstance(other, Number)
+            else (self._lift(other, "pow").pow(self))
         )
 
     def pow(self, exponent: Operand) -> Self:
@@ -337,8 +347,9 @@ class Elementwise(Movement):
 
     def _comparable(self, other: Operand, name: str) -> tuple[UOp, UOp]:
         """Operands of a comparison: a Python integer outside of the type still compares right."""
-        is_int = isinstance(other, int) and not isinstance(other, bool) and self._dtype.is_int
-        if is_int and not self._dtype.min <= other <= self._dtype.max:
+        if not isinstance(other, int) or isinstance(other, bool) or not self._dtype.is_int:
+            return self._pair(other, name)
+        if not self._dtype.min <= other <= self._dtype.max:
             above = other > self._dtype.max
             wide = self.uop.cast(default_float()) * 0.0
             return wide, wide.const_like(math.inf if above else -math.inf)
@@ -356,10 +367,10 @@ class Elementwise(Movement):
     def __ge__(self, other: Operand) -> Self:
         return self._comparison(other, Ops.CMPLE, "ge", swap=True)
 
-    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
         return self._comparison(other, Ops.CMPEQ, "eq")
 
-    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
         return self._comparison(other, Ops.CMPNE, "ne")
 
     def lt(self, other: Operand) -> Self:
@@ -449,7 +460,9 @@ class Elementwise(Movement):
 
     def _select(self, condition: Self, if_true: Self, other: Operand) -> Self:
         if not condition._dtype.is_bool:
-            raise DTypeError("where chooses by bools", came=condition._dtype, help="compare, as in x > 0")
+            raise DTypeError(
+                "where chooses by bools", came=condition._dtype, help="compare, as in x > 0"
+            )
         left, right = if_true._pair(other, "where")
         shape = arguments.broadcast(condition._shape, left.known_shape, name="where")
         chosen = condition.uop.expand(shape).where(left.expand(shape), right.expand(shape))
@@ -464,7 +477,11 @@ class Elementwise(Movement):
     def _bits(self, other: Operand, op: Op, name: str) -> Self:
         left, right = self._pair(other, name)
         if left.dtype.is_float:
-            raise DTypeError(f"{name} works on integers and bools", came=left.dtype, help="bitcast to an integer type first")
+            raise DTypeError(
+                f"{name} works on integers and bools",
+                came=left.dtype,
+                help="bitcast to an integer type first",
+            )
         return self._value(UOp.make(op, left, right))
 
     def __and__(self, other: Operand) -> Self:
@@ -677,7 +694,9 @@ class Elementwise(Movement):
         if approximate == "none":
             return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1)
         if approximate != "tanh":
-            raise DTypeError(f"gelu has no approximation {approximate!r}", expected="'none' or 'tanh'")
+            raise DTypeError(
+                f"gelu has no approximation {approximate!r}", expected="'none' or 'tanh'"
+            )
         inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
         return x * 0.5 * (inner.tanh() + 1)
 

@@ -32,7 +32,14 @@ from pellucid.ir.op import Op, Ops, Shape
 from pellucid.ir.uop import UOp
 
 Index = Any
-_COMBINING = {"sum": Ops.ADD, "add": Ops.ADD, "prod": Ops.MUL, "multiply": Ops.MUL, "amax": Ops.MAX, "amin": Ops.MIN}
+_COMBINING = {
+    "sum": Ops.ADD,
+    "add": Ops.ADD,
+    "prod": Ops.MUL,
+    "multiply": Ops.MUL,
+    "amax": Ops.MAX,
+    "amin": Ops.MIN,
+}
 
 
 class Indexing(Random):
@@ -66,7 +73,11 @@ class Indexing(Random):
         rest = tuple(window._shape[i] for i in order[len(indices) :])
         wanted = (*rest[:place], *shape, *rest[place:])
         node = window._fitting(value, wanted)
-        back = (*range(place, place + len(shape)), *range(place), *range(place + len(shape), len(wanted)))
+        back = (
+            *range(place, place + len(shape)),
+            *range(place),
+            *range(place + len(shape), len(wanted)),
+        )
         base = window.uop.permute(order)
         scattered = UOp.make(Ops.SCATTER, base, node.permute(back), *indices)
         inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
@@ -79,7 +90,11 @@ class Indexing(Random):
         >>> x[1:].assign(0).tolist(), x.tolist()
         ([0, 0], [1, 0, 0])
         """
-        if isinstance(value, Indexing) and value._storage is self._storage and value._window is self._window:
+        if (
+            isinstance(value, Indexing)
+            and value._storage is self._storage
+            and value._window is self._window
+        ):
             return self
         self._write(self._fitting(value, self._shape))
         return self
@@ -114,7 +129,9 @@ class Indexing(Random):
         while len(given) > len(shape) and given[0] == 1:
             given = given[1:]
         padded = (1,) * (len(shape) - len(given)) + given
-        if len(padded) != len(shape) or any(g not in (1, n) for g, n in zip(padded, shape, strict=True)):
+        if len(padded) != len(shape) or any(
+            g not in (1, n) for g, n in zip(padded, shape, strict=True)
+        ):
             raise ShapeError(
                 "the value does not fit the place it is written to",
                 rows=[("place", shape), ("value", node.known_shape)],
@@ -194,7 +211,10 @@ class Indexing(Random):
         """The basic window that an index describes, and the index tensors for axes of that window."""
         items = list(index) if isinstance(index, tuple) else [index]
         items = [self._item(item) for item in items]
-        used = sum(item.ndim if isinstance(item, _Mask) else item is not None and item is not Ellipsis for item in items)
+        used = sum(
+            item.ndim if isinstance(item, _Mask) else item is not None and item is not Ellipsis
+            for item in items
+        )
         if used > self.ndim:
             raise IndexOutOfRangeError(
                 "there are more indices than axes", rows=[("shape", self._shape), ("indices", used)]
@@ -218,7 +238,9 @@ class Indexing(Random):
             return int(item)
         if isinstance(item, list | tuple | range | np.ndarray):
             array = np.asarray(item)
-            item = self._indices_from(array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array)
+            item = self._indices_from(
+                array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array
+            )
         if isinstance(item, Indexing):
             self._check_device(item, "indexing")
             if item._dtype.is_bool:
@@ -227,14 +249,16 @@ class Indexing(Random):
                 return item
             raise DTypeError("an index tensor holds integers or bools", came=item._dtype)
         raise DTypeError(
-            "an index is made of integers, slices, None, ellipsis and tensors", came=type(item).__name__
+            "an index is made of integers, slices, None, ellipsis and tensors",
+            came=type(item).__name__,
         )
 
     def _indices_from(self, array: np.ndarray[Any, Any]) -> Self:
         return self._array(array, "indexing")
 
     def _apply(self, items: list[Any], value: Operand) -> tuple[Self, dict[int, Any]]:
-        window, chosen = self, {}
+        window: Self = self
+        chosen: dict[int, Any] = {}
         place = 0
         for item in items:
             if item is None:
@@ -250,19 +274,32 @@ class Indexing(Random):
             else:
                 chosen[place] = item
             place += 1
-        checked = {axis: window._checked(item, axis) if isinstance(item, Indexing) else item for axis, item in chosen.items()}
+        checked = {
+            axis: window._checked(item, axis) if isinstance(item, Indexing) else item
+            for axis, item in chosen.items()
+        }
         return window, _broadcast_indices(checked)
 
     def _apply_mask(
-        self, window: Self, place: int, mask: _Mask, items: list[Any], value: Operand, chosen: dict[int, Any]
+        self,
+        window: Self,
+        place: int,
+        mask: _Mask,
+        items: list[Any],
+        value: Operand,
+        chosen: dict[int, Any],
     ) -> int:
         """Turn a mask into index tensors, or keep it whole for writing one value everywhere."""
         covered = window._shape[place : place + mask.ndim]
         if mask.shape != covered:
             raise IndexOutOfRangeError(
-                "a mask has the shape of the axes it chooses from", rows=[("axes", covered), ("mask", mask.shape)]
+                "a mask has the shape of the axes it chooses from",
+                rows=[("axes", covered), ("mask", mask.shape)],
             )
-        plain = all(isinstance(item, _Mask) or (isinstance(item, slice) and item == slice(None)) for item in items)
+        plain = all(
+            isinstance(item, _Mask) or (isinstance(item, slice) and item == slice(None))
+            for item in items
+        )
         one_value = isinstance(value, Number) or (isinstance(value, Indexing) and value.ndim == 0)
         if plain and one_value and sum(isinstance(item, _Mask) for item in items) == 1:
             padded = (1,) * place + mask.shape + (1,) * (window.ndim - place - mask.ndim)
@@ -288,7 +325,9 @@ class Indexing(Random):
         try:
             start, stop, step = item.indices(self._shape[place])
         except (TypeError, ValueError) as problem:
-            raise IndexOutOfRangeError("a slice is made of whole numbers", came=item, help=str(problem)) from None
+            raise IndexOutOfRangeError(
+                "a slice is made of whole numbers", came=item, help=str(problem)
+            ) from None
         count = len(range(start, stop, step))
         if count == 0:
             return self._slice(place, 0, 0)
@@ -298,7 +337,7 @@ class Indexing(Random):
         upward = self._every(place, last, -step, count)
         return upward._window_on(Ops.FLIP, (place,), upward._shape)
 
-    def _checked(self, index: Self, place: int) -> UOp:
+    def _checked(self, index: Indexing, place: int) -> UOp:
         """The node of an index tensor: int64, negatives wrapped, with a check of its range."""
         return checked_index(index.uop, self._shape[place], place, "index")
 
@@ -328,7 +367,9 @@ class Indexing(Random):
         """Indices for all axes, from one for axis *dim*."""
         place = arguments.axis(dim, self.ndim, name)
         if not isinstance(index, Indexing) or not index._dtype.is_int:
-            raise DTypeError(f"{name} takes a tensor of integers", came=getattr(index, "dtype", type(index)))
+            raise DTypeError(
+                f"{name} takes a tensor of integers", came=getattr(index, "dtype", type(index))
+            )
         shape = index._shape
         if len(shape) != self.ndim or any(
             n > m for i, (n, m) in enumerate(zip(shape, self._shape, strict=True)) if i != place
@@ -392,7 +433,7 @@ class Indexing(Random):
         ones = src.ones_like(dtype=self._dtype)
         base = self
         if not include_self:
-            touched = self.zeros_like()._scattered(dim, index, ones, Ops.ADD, name) != 0
+            touched = self.zeros_like()._scattered(dim, index, ones, Ops.ADD, name).ne(0)
             base = self._select(touched, self.full_like(op.identity_for(self._dtype)), self)
         result = base._scattered(dim, index, src, op, name)
         if reduce != "mean":
@@ -403,7 +444,9 @@ class Indexing(Random):
 
     def _combining(self, reduce: str) -> Op:
         if reduce not in _COMBINING:
-            raise ShapeError(f"there is no reduction {reduce!r}", expected="sum, prod, mean, amax or amin")
+            raise ShapeError(
+                f"there is no reduction {reduce!r}", expected="sum, prod, mean, amax or amin"
+            )
         return _COMBINING[reduce]
 
     def _scattered(self, dim: int, index: Self, src: Operand, op: Op | None, name: str) -> Self:
@@ -412,7 +455,10 @@ class Indexing(Random):
         if node.known_shape == ():
             node = node.expand(index._shape)
         if any(n > m for n, m in zip(index._shape, node.known_shape, strict=True)):
-            raise ShapeError(f"{name}: src is smaller than the index", rows=[("src", node.known_shape), ("index", index._shape)])
+            raise ShapeError(
+                f"{name}: src is smaller than the index",
+                rows=[("src", node.known_shape), ("index", index._shape)],
+            )
         node = node.shrink(tuple((0, n) for n in index._shape))
         return self._value(UOp.make(Ops.SCATTER, self.uop, node, *indices, arg=op))
 
@@ -433,7 +479,9 @@ class Indexing(Random):
         """A copy with *value* in the slices of an axis that *index* lists."""
         place = arguments.axis(dim, self.ndim, "index_fill")
         shape = (*self._shape[:place], *index._shape, *self._shape[place + 1 :])
-        return self._slices_put(dim, index, self.full(shape, value, dtype=self._dtype), None, "index_fill")
+        return self._slices_put(
+            dim, index, self.full(shape, value, dtype=self._dtype), None, "index_fill"
+        )
 
     def _slices_put(self, dim: int, index: Self, source: Self, op: Op | None, name: str) -> Self:
         place = arguments.axis(dim, self.ndim, name)
@@ -491,4 +539,3 @@ def _broadcast_indices(chosen: dict[int, Any]) -> dict[int, Any]:
         return chosen
     shape = arguments.broadcast(*(n.known_shape for n in nodes), name="indexing")
     return {axis: node.expand(shape) for axis, node in chosen.items()}
-

@@ -231,7 +231,9 @@ class _Captured:
         own = {id(s._storage) for s in stand_ins}
         changed = [c for c in before.changed() if id(c[0]) not in own]
         self.writes = [
-            (i, s._storage) for i, s in enumerate(stand_ins) if stored_buffer(s._storage.uop) is None
+            (i, s._storage)
+            for i, s in enumerate(stand_ins)
+            if stored_buffer(s._storage.uop) is None
         ]
         _refuse_shared_writes([i for i, _ in self.writes], tensors)
         known = {id(s) for s in self.result.storages} | self.grads.storage_ids | own
@@ -290,9 +292,7 @@ class _Plan:
 
     def build(self, parts: Iterator[UOp]) -> Any:
         """Put new tensors in the places of those that were captured."""
-        made = [
-            Storage(next(parts).reshape(s.uop.known_shape), s.device) for s in self.storages
-        ]
+        made = [Storage(next(parts).reshape(s.uop.known_shape), s.device) for s in self.storages]
 
         def exchange(tensor: Tensor) -> Tensor:
             recipe = self.recipes.get(id(tensor))
@@ -334,9 +334,7 @@ class _GradPlan:
 
     def give(self, parts: Iterator[UOp], tensors: list[Tensor]) -> None:
         """Set the gradients of one run."""
-        made = [
-            _tensor_on(next(parts), v._shape, v.device) for v in self.values
-        ]
+        made = [_tensor_on(next(parts), v._shape, v.device) for v in self.values]
         for (ref, _), grad in zip(self.targets, made, strict=False):
             leaf = ref()
             if leaf is not None:
@@ -406,7 +404,13 @@ def _tensor_on(buffer: UOp, shape: tuple[int, ...], device: str) -> Tensor:
 def _surroundings() -> Any:
     """What else a function's meaning depends on."""
     options = current_options()
-    return grad_enabled.get(), code_key(options), options.default_float, options.default_int, options.device
+    return (
+        grad_enabled.get(),
+        code_key(options),
+        options.default_float,
+        options.default_int,
+        options.device,
+    )
 
 
 def _tensors_in(value: Any) -> Iterator[Tensor]:
@@ -445,17 +449,20 @@ def _key_of(value: Any, tensors: list[Tensor], keep: list[Any], name: str) -> An
     if isinstance(value, float):
         return "float", struct.pack("<d", value)
     if isinstance(value, dict):
-        return "dict", tuple((k, _key_of(v, tensors, keep, f"{name}[{k!r}]")) for k, v in value.items())
+        return "dict", tuple(
+            (k, _key_of(v, tensors, keep, f"{name}[{k!r}]")) for k, v in value.items()
+        )
     if isinstance(value, list | tuple):
         inner = [_key_of(v, tensors, keep, f"{name}[{i}]") for i, v in enumerate(value)]
         return type(value).__name__, tuple(inner)
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if array.dtype.hasobject:
-            raise JitError(f"{name} is an array of Python objects, which cannot be compared", came=array.dtype)
+            raise JitError(
+                f"{name} is an array of Python objects, which cannot be compared", came=array.dtype
+            )
         return "array", array.shape, array.dtype.str, array.tobytes()
     if isinstance(value, set | frozenset):
         raise JitError(f"{name} is a set, whose order is not fixed", help="pass a sorted tuple")
     keep.append(value)
     return "object", id(value)
-

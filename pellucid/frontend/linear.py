@@ -85,7 +85,9 @@ class Linear(Indexing):
     def outer(self, other: Self) -> Self:
         """All products of the elements of two vectors."""
         if self.ndim != 1 or other.ndim != 1:
-            raise ShapeError("outer takes two vectors", rows=[("left", self._shape), ("right", other._shape)])
+            raise ShapeError(
+                "outer takes two vectors", rows=[("left", self._shape), ("right", other._shape)]
+            )
         return self.unsqueeze(1) * other.unsqueeze(0)
 
     def linear(self, weight: Self, bias: Self | None = None) -> Self:
@@ -113,7 +115,8 @@ class Linear(Indexing):
             )
         if "->" not in formula:
             output = "".join(sorted(c for c in set(inputs) - {","} if inputs.count(c) == 1))
-        return _einsum(terms, output, operands, formula)
+        result: Self = _einsum(terms, output, operands, formula)
+        return result
 
     # ---- normalisation ----------------------------------------------------------------------------
 
@@ -135,12 +138,16 @@ class Linear(Indexing):
         """`layernorm` over the last axes, scaled and moved, as in `torch.nn.functional`."""
         shape = arguments.shape((normalized_shape,), "layer_norm")
         if self._shape[self.ndim - len(shape) :] != shape or not shape:
-            raise ShapeError("layer_norm works on the last axes", rows=[("tensor", self._shape), ("axes", shape)])
+            raise ShapeError(
+                "layer_norm works on the last axes", rows=[("tensor", self._shape), ("axes", shape)]
+            )
         result = self.layernorm(tuple(range(-len(shape), 0)), eps)
         result = result if weight is None else result * weight
         return result if bias is None else result + bias
 
-    def rms_norm(self, axis: int | Sequence[int] = -1, weight: Self | None = None, eps: float = 1e-6) -> Self:
+    def rms_norm(
+        self, axis: int | Sequence[int] = -1, weight: Self | None = None, eps: float = 1e-6
+    ) -> Self:
         """x / sqrt(mean(x^2) + eps) (Zhang and Sennrich, "Root mean square layer normalization", 2019)."""
         chosen = arguments.axes(axis, self.ndim, "rms_norm")
         x = self.cast(_wide_float(self._promoted_float()))
@@ -195,7 +202,9 @@ class Linear(Indexing):
 
     def _combined(self, reduction: str, name: str) -> Self:
         if reduction not in ("mean", "sum", "none"):
-            raise ShapeError(f"{name} has no reduction {reduction!r}", expected="'mean', 'sum' or 'none'")
+            raise ShapeError(
+                f"{name} has no reduction {reduction!r}", expected="'mean', 'sum' or 'none'"
+            )
         return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self
 
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
@@ -217,7 +226,11 @@ class Linear(Indexing):
         return loss._combined(reduction, "binary_cross_entropy_with_logits")
 
     def nll_loss(
-        self, target: Self, weight: Self | None = None, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        target: Self,
+        weight: Self | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
     ) -> Self:
         """Minus the logarithm of the probability of each target class; classes are axis 1 (0 of a vector)."""
         place = 1 if self.ndim > 1 else 0
@@ -228,10 +241,12 @@ class Linear(Indexing):
                 rows=[("log probabilities", self._shape), ("target", target._shape, target._dtype)],
                 expected=f"integers of shape {expected}",
             )
-        counts = target != ignore_index
+        counts = target.ne(ignore_index)
         safe = self._select(counts, target, 0)
         picked = -self.gather(place, safe.unsqueeze(place)).squeeze(place)
-        share = counts.cast(self._dtype) if weight is None else self._select(counts, weight[safe], 0)
+        share = (
+            counts.cast(self._dtype) if weight is None else self._select(counts, weight[safe], 0)
+        )
         losses = self._select(counts, picked * share, 0)
         if reduction == "mean":
             return losses.sum() / share.sum()
@@ -254,17 +269,28 @@ class Linear(Indexing):
         logs = self.log_softmax(place)
         if target._dtype.is_float:
             if target._shape != self._shape:
-                raise ShapeError("probabilities have the shape of the logits", rows=[("logits", self._shape), ("target", target._shape)])
+                raise ShapeError(
+                    "probabilities have the shape of the logits",
+                    rows=[("logits", self._shape), ("target", target._shape)],
+                )
             target = target * (1 - label_smoothing) + label_smoothing / self._shape[place]
             losses = -(logs * target).sum(place)
             samples = max(1, losses.numel())
-            return losses.sum() / samples if reduction == "mean" else losses._combined(reduction, "cross_entropy")
+            return (
+                losses.sum() / samples
+                if reduction == "mean"
+                else losses._combined(reduction, "cross_entropy")
+            )
         plain = logs.nll_loss(target, weight, ignore_index, reduction)
         if not label_smoothing:
             return plain
-        counts = target != ignore_index
+        counts = target.ne(ignore_index)
         even = self._select(counts, -logs.mean(place), 0)
-        smooth = even.sum() / counts.sum() if reduction == "mean" else even._combined(reduction, "cross_entropy")
+        smooth = (
+            even.sum() / counts.sum()
+            if reduction == "mean"
+            else even._combined(reduction, "cross_entropy")
+        )
         return plain * (1 - label_smoothing) + smooth * label_smoothing
 
     def sparse_categorical_crossentropy(self, target: Self, ignore_index: int = -1) -> Self:
@@ -291,11 +317,16 @@ def _einsum(terms: list[str], output: str, operands: Sequence[Any], formula: str
     sizes: dict[str, int] = {}
     for term, operand in zip(terms, operands, strict=True):
         if len(term) != operand.ndim or not set(output) <= set(letters):
-            raise ShapeError("einsum: the formula does not fit the tensors", rows=[("term", term, operand.shape)])
+            raise ShapeError(
+                "einsum: the formula does not fit the tensors", rows=[("term", term, operand.shape)]
+            )
         for letter, size in zip(term, operand.shape, strict=True):
             if sizes.setdefault(letter, size) != size:
-                raise ShapeError(f"einsum: axis {letter} has two sizes", rows=[("formula", formula), ("sizes", sizes[letter], size)])
-    product = None
+                raise ShapeError(
+                    f"einsum: axis {letter} has two sizes",
+                    rows=[("formula", formula), ("sizes", sizes[letter], size)],
+                )
+    product: Any = None
     for term, operand in zip(terms, operands, strict=True):
         x = operand
         for letter in sorted(set(term)):
@@ -309,6 +340,9 @@ def _einsum(terms: list[str], output: str, operands: Sequence[Any], formula: str
         product = x if product is None else product * x
     dtype = product.dtype
     kept = product.expand([sizes[c] for c in letters])
-    summed = kept.sum([i for i, c in enumerate(letters) if c not in output], dtype=dtype if dtype.is_float else accumulated_dtype(dtype))
+    summed = kept.sum(
+        [i for i, c in enumerate(letters) if c not in output],
+        dtype=dtype if dtype.is_float else accumulated_dtype(dtype),
+    )
     left = [c for c in letters if c in output]
     return summed.cast(dtype).permute([left.index(c) for c in output])

@@ -131,7 +131,10 @@ class Movement(Value):
         given = arguments.sizes(shape, "expand")
         added = len(given) - self.ndim
         old = (1,) * added + self._shape
-        new = tuple(o if n == -1 and i >= added else n for i, (n, o) in enumerate(zip(given, old, strict=False)))
+        new = tuple(
+            o if n == -1 and i >= added else n
+            for i, (n, o) in enumerate(zip(given, old, strict=False))
+        )
         fits = added >= 0 and all(o == n or o == 1 for n, o in zip(new, old, strict=True))
         if not fits or any(n < 0 for n in new):
             raise ShapeError(
@@ -160,7 +163,9 @@ class Movement(Value):
         (2,)
         """
         chosen = arguments.axes(dim, self.ndim, "squeeze")
-        return self._reshape(tuple(n for i, n in enumerate(self._shape) if n != 1 or i not in chosen))
+        return self._reshape(
+            tuple(n for i, n in enumerate(self._shape) if n != 1 or i not in chosen)
+        )
 
     def unsqueeze(self, dim: int) -> Self:
         """A new axis of size 1 at *dim*.
@@ -209,10 +214,17 @@ class Movement(Value):
         [1065353216]
         """
         new = arguments.dtype(dtype, "bitcast")
-        if new.itemsize != self._dtype.itemsize or dtypes.bool in (new, self._dtype) and new is not self._dtype:
+        if (
+            new.itemsize != self._dtype.itemsize
+            or dtypes.bool in (new, self._dtype)
+            and new is not self._dtype
+        ):
             raise DTypeError(
                 "bitcast needs types of equal width (bool has no other reading)",
-                rows=[("from", self._dtype, f"{self._dtype.itemsize} bytes"), ("to", new, f"{new.itemsize} bytes")],
+                rows=[
+                    ("from", self._dtype, f"{self._dtype.itemsize} bytes"),
+                    ("to", new, f"{new.itemsize} bytes"),
+                ],
             )
         return self._window_on(Ops.BITCAST, new, self._shape, new)
 
@@ -226,7 +238,9 @@ class Movement(Value):
         if len(box) != self.ndim or any(
             not 0 <= start <= end <= n for (start, end), n in zip(given, self._shape, strict=True)
         ):
-            raise ShapeError("shrink keeps a box inside of the tensor", expected=self._shape, came=box)
+            raise ShapeError(
+                "shrink keeps a box inside of the tensor", expected=self._shape, came=box
+            )
         return self._shrink(tuple((int(s), int(e)) for s, e in given))
 
     def _shrink(self, box: tuple[tuple[int, int], ...]) -> Self:
@@ -256,7 +270,9 @@ class Movement(Value):
             around = [(0, 0)] * self.ndim
             around[place] = (0, start + span - size)
             padded = self._shape[:place] + (start + span,) + self._shape[place + 1 :]
-            rows = self._window_on(Ops.PAD, tuple(around), padded)._slice(place, start, start + span)
+            rows = self._window_on(Ops.PAD, tuple(around), padded)._slice(
+                place, start, start + span
+            )
         split = rows._reshape((*self._shape[:place], count, step, *self._shape[place + 1 :]))
         one = split._slice(place + 1, back, back + 1)
         return one._reshape((*self._shape[:place], count, *self._shape[place + 1 :]))
@@ -282,7 +298,9 @@ class Movement(Value):
         top, left = max(-offset, 0), max(offset, 0)
         count = max(0, min(rows - top, columns - left))
         if count == 0:
-            return x._slice(x.ndim - 1, 0, 0)._slice(x.ndim - 2, 0, min(rows, 1))._reshape((*lead, 0))
+            return (
+                x._slice(x.ndim - 1, 0, 0)._slice(x.ndim - 2, 0, min(rows, 1))._reshape((*lead, 0))
+            )
         x = x._slice(x.ndim - 2, top, top + count)._slice(x.ndim - 1, left, left + count)
         flat = x._reshape((*lead, count * count))
         return flat._every(len(lead), 0, count + 1, count)
@@ -309,15 +327,21 @@ class Movement(Value):
     def _padded(self, amounts: Sequence[tuple[int, int]], value: float = 0) -> Self:
         """Elements of *value* around; a negative amount cuts off."""
         box = tuple(
-            (max(0, -low), n - max(0, -high)) for (low, high), n in zip(amounts, self._shape, strict=True)
+            (max(0, -low), n - max(0, -high))
+            for (low, high), n in zip(amounts, self._shape, strict=True)
         )
         if any(start > end for start, end in box):
-            raise ShapeError("pad cuts off more than there is", rows=[("shape", self._shape), ("pad", amounts)])
+            raise ShapeError(
+                "pad cuts off more than there is", rows=[("shape", self._shape), ("pad", amounts)]
+            )
         grown = tuple((max(0, low), max(0, high)) for low, high in amounts)
         return self._value(self.uop.shrink(box).pad(grown, value))
 
     def pad(
-        self, pad: Sequence[int] | Sequence[tuple[int, int]], mode: str = "constant", value: float = 0
+        self,
+        pad: Sequence[int] | Sequence[tuple[int, int]],
+        mode: str = "constant",
+        value: float = 0,
     ) -> Self:
         """Elements added around, as in `torch.nn.functional.pad`: pairs from the last axis backwards.
 
@@ -350,21 +374,30 @@ class Movement(Value):
                 )
             pairs = [(0, 0)] * (self.ndim - len(pairs)) + pairs
         if len(pairs) != self.ndim:
-            raise ShapeError("pad takes one pair for each axis", rows=[("shape", self._shape), ("pad", pad)])
+            raise ShapeError(
+                "pad takes one pair for each axis", rows=[("shape", self._shape), ("pad", pad)]
+            )
         return pairs
 
     def _pad_by_copies(self, place: int, low: int, high: int, mode: str) -> Self:
         size = self._shape[place]
         allowed = {"reflect": size - 1, "circular": size, "replicate": 1 << 62 if size else 0}
         if mode not in allowed:
-            raise ShapeError(f"pad has no mode {mode!r}", expected="constant, reflect, replicate or circular")
+            raise ShapeError(
+                f"pad has no mode {mode!r}", expected="constant, reflect, replicate or circular"
+            )
         if max(low, high) > allowed[mode]:
-            raise ShapeError(f"{mode} padding cannot add that much", rows=[("size", size), ("pad", (low, high))])
+            raise ShapeError(
+                f"{mode} padding cannot add that much", rows=[("size", size), ("pad", (low, high))]
+            )
         if mode == "reflect":
             before = self._slice(place, 1, 1 + max(low, 0)).flip(place)
             after = self._slice(place, size - 1 - max(high, 0), size - 1).flip(place)
         elif mode == "circular":
-            before, after = self._slice(place, size - max(low, 0), size), self._slice(place, 0, max(high, 0))
+            before, after = (
+                self._slice(place, size - max(low, 0), size),
+                self._slice(place, 0, max(high, 0)),
+            )
         else:
             before = self._slice(place, 0, 1)._repeat_axis(place, max(low, 0))
             after = self._slice(place, size - 1, size)._repeat_axis(place, max(high, 0))
@@ -408,7 +441,9 @@ class Movement(Value):
         shapes = {p._shape for p in parts}
         if len(shapes) > 1:
             raise ShapeError("stack needs tensors of one shape", came=sorted(shapes))
-        return cls.cat([p.unsqueeze(dim) for p in parts], arguments.axis(dim, parts[0].ndim + 1, "stack"))
+        return cls.cat(
+            [p.unsqueeze(dim) for p in parts], arguments.axis(dim, parts[0].ndim + 1, "stack")
+        )
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Windows of *split_size* along an axis (the last may be smaller), or of the sizes listed.
@@ -426,7 +461,9 @@ class Movement(Value):
         else:
             parts = [arguments.integer(n, "a size in split") for n in split_size]
         if sum(parts) != size or any(n < 0 for n in parts):
-            raise ShapeError("the sizes of split add up to that of the axis", expected=size, came=parts)
+            raise ShapeError(
+                "the sizes of split add up to that of the axis", expected=size, came=parts
+            )
         ends = [sum(parts[: i + 1]) for i in range(len(parts))]
         return tuple(self._slice(place, e - n, e) for e, n in zip(ends, parts, strict=True))
 
@@ -454,7 +491,9 @@ class Movement(Value):
             raise ShapeError("repeat takes a number for each axis", expected=self.ndim, came=given)
         old = (1,) * (len(given) - self.ndim) + self._shape
         spread = self._reshape(tuple(n for size in old for n in (1, size)))
-        wide = spread._expand(tuple(n for r, size in zip(given, old, strict=True) for n in (r, size)))
+        wide = spread._expand(
+            tuple(n for r, size in zip(given, old, strict=True) for n in (r, size))
+        )
         shape = tuple(r * n for r, n in zip(given, old, strict=True))
         return self._value(wide._reshape(shape).uop)
 
@@ -486,7 +525,9 @@ class Movement(Value):
         moves = [shifts] if isinstance(shifts, int) else list(shifts)
         places = [dims] if isinstance(dims, int) else list(dims)
         if len(moves) != len(places):
-            raise ShapeError("roll takes one shift for each axis", rows=[("shifts", shifts), ("dims", dims)])
+            raise ShapeError(
+                "roll takes one shift for each axis", rows=[("shifts", shifts), ("dims", dims)]
+            )
         result = self.contiguous()
         for shift, dim in zip(moves, places, strict=True):
             place = arguments.axis(dim, self.ndim, "roll")
@@ -515,7 +556,11 @@ class Movement(Value):
             outs.append(out)
         # (lead…, kernel0, out0, kernel1, out1, …) -> (lead…, out…, kernel…)
         first = len(lead)
-        order = (*range(first), *(first + 2 * i + 1 for i in range(num)), *(first + 2 * i for i in range(num)))
+        order = (
+            *range(first),
+            *(first + 2 * i + 1 for i in range(num)),
+            *(first + 2 * i for i in range(num)),
+        )
         return self._value(node.permute(order))
 
     def unfold(self, dim: int, size: int, step: int) -> Self:
@@ -526,7 +571,9 @@ class Movement(Value):
         """
         place = arguments.axis(dim, self.ndim, "unfold")
         if not 0 < size <= self._shape[place] or step <= 0:
-            raise ShapeError("unfold needs 0 < size <= the axis, and a step above 0", came=(size, step))
+            raise ShapeError(
+                "unfold needs 0 < size <= the axis, and a step above 0", came=(size, step)
+            )
         last = self.movedim(place, -1)._windows((size,), (step,), (1,))
         return last.movedim(-2, place)
 

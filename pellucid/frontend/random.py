@@ -180,7 +180,10 @@ def _float_options(options: dict[str, Any], name: str) -> tuple[DType, str, bool
     """Read dtype, device and requires_grad."""
     given = options.pop("dtype", None)
     dtype = default_float() if given is None else arguments.dtype(given, name)
-    device, requires_grad = device_of(options.pop("device", None)), options.pop("requires_grad", None)
+    device, requires_grad = (
+        device_of(options.pop("device", None)),
+        options.pop("requires_grad", None),
+    )
     if options:
         raise TypeError(f"{name} has no argument {next(iter(options))!r}")
     if not dtype.is_float:

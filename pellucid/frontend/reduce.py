@@ -42,9 +42,7 @@ class Reduce(Elementwise):
 
     # ---- sums and products ------------------------------------------------------------------------
 
-    def sum(
-        self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None
-    ) -> Self:
+    def sum(self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Add up along *dim* (all axes if None). Integers and bools give int64.
 
         >>> Tensor([[1, 2], [3, 4]]).sum(0).tolist()
@@ -52,9 +50,7 @@ class Reduce(Elementwise):
         """
         return self._accumulated(Ops.ADD, dim, keepdim, dtype, "sum")
 
-    def prod(
-        self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None
-    ) -> Self:
+    def prod(self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Multiply along *dim* (all axes if None). Integers and bools give int64."""
         return self._accumulated(Ops.MUL, dim, keepdim, dtype, "prod")
 
@@ -78,9 +74,7 @@ class Reduce(Elementwise):
         wide = self.cast(_wide(result))
         return (wide.sum(chosen, keepdim) / count).cast(result)
 
-    def var(
-        self, dim: Axes = None, correction: int = 1, keepdim: bool = False
-    ) -> Self:
+    def var(self, dim: Axes = None, correction: int = 1, keepdim: bool = False) -> Self:
         """The variance along *dim*: sum of squares about the mean over (count - correction).
 
         >>> Tensor([1.0, 3.0]).var().tolist(), Tensor([1.0, 3.0]).var(correction=0).tolist()
@@ -94,9 +88,7 @@ class Reduce(Elementwise):
         total = (away * away).sum(chosen, keepdim)
         return (total / max(count - correction, 0)).cast(result)
 
-    def std(
-        self, dim: Axes = None, correction: int = 1, keepdim: bool = False
-    ) -> Self:
+    def std(self, dim: Axes = None, correction: int = 1, keepdim: bool = False) -> Self:
         """The square root of the variance."""
         return self.var(dim, correction, keepdim).sqrt()
 
@@ -116,7 +108,7 @@ class Reduce(Elementwise):
         if p == 1:
             return size.sum(dim, keepdim)
         if p == 0:
-            return (size != 0).sum(dim, keepdim).cast(size._dtype)
+            return size.ne(0).sum(dim, keepdim).cast(size._dtype)
         return size.pow(float(p)).sum(dim, keepdim).pow(1.0 / p)
 
     # ---- extremes ---------------------------------------------------------------------------------
@@ -186,7 +178,7 @@ class Reduce(Elementwise):
             m + log sum_i exp(x_i - m)      m = max_i x_i, or 0 where that is infinite
 
         >>> Tensor([1000.0, 1000.0]).logsumexp().tolist()
-        1000.693115234375
+        1000.6931762695312
         """
         x = self.cast(self._promoted_float())
         if math.prod(x._shape[i] for i in arguments.axes(dim, x.ndim, "logsumexp")) == 0:
@@ -251,9 +243,7 @@ class Reduce(Elementwise):
         """The largest of all elements up to each one along *dim*."""
         return self._running(Ops.MAX, dim, self._dtype, "cummax")
 
-    def _running(
-        self, op: Op, dim: int, dtype: DTypeLike | None, name: str
-    ) -> Self:
+    def _running(self, op: Op, dim: int, dtype: DTypeLike | None, name: str) -> Self:
         result = accumulated_dtype(self._dtype) if dtype is None else arguments.dtype(dtype, name)
         place = arguments.axis(dim, self.ndim, name)
         wide = _wide(result) if op is not Ops.MAX else result

@@ -1,9 +1,9 @@
 """Layers, losses and optimisers, in the shape that PyTorch has made known.
 
-    model = Sequential(Linear(64, 32), ReLU(), Linear(32, 10))
-    optimizer = Adam(get_parameters(model), lr=1e-3)
-    loss = model(x).cross_entropy(y)
-    optimizer.zero_grad(); loss.backward(); optimizer.step()
+model = Sequential(Linear(64, 32), ReLU(), Linear(32, 10))
+optimizer = Adam(get_parameters(model), lr=1e-3)
+loss = model(x).cross_entropy(y)
+optimizer.zero_grad(); loss.backward(); optimizer.step()
 """
 
 from pellucid.nn import functional, init, optim

@@ -1,6 +1,6 @@
 """The functions of neural networks under the names of `torch.nn.functional`; each is a method of Tensor.
 
-    relu(x) is x.relu()        cross_entropy(logits, target) is logits.cross_entropy(target)
+relu(x) is x.relu()        cross_entropy(logits, target) is logits.cross_entropy(target)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ tanh: Final = Tensor.tanh
 softmax: Final = Tensor.softmax
 log_softmax: Final = Tensor.log_softmax
 linear: Final = Tensor.linear
-conv1d: Final = Tensor.conv1d
+conv1d: Final = Tensor.conv2d
 conv2d: Final = Tensor.conv2d
 conv_transpose2d: Final = Tensor.conv_transpose2d
 max_pool2d: Final = Tensor.max_pool2d

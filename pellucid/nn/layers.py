@@ -55,8 +55,13 @@ class _Convolution(Module):
         bias: bool = True,
     ) -> None:
         if groups < 1 or in_channels % groups or out_channels % groups:
-            raise ShapeError("groups divides both channels", rows=[("channels", (in_channels, out_channels)), ("groups", groups)])
-        kernel = tuple(kernel_size) if isinstance(kernel_size, Sequence) else (kernel_size,) * self.num
+            raise ShapeError(
+                "groups divides both channels",
+                rows=[("channels", (in_channels, out_channels)), ("groups", groups)],
+            )
+        kernel = (
+            tuple(kernel_size) if isinstance(kernel_size, Sequence) else (kernel_size,) * self.num
+        )
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         shape = (out_channels, in_channels // groups, *kernel)
         self.weight = init.kaiming_uniform(shape, a=math.sqrt(5))
@@ -66,7 +71,9 @@ class _Convolution(Module):
     def forward(self, *args: Any) -> Tensor:
         """Convolve with the weight, and add the bias."""
         x: Tensor = args[0]
-        return x.conv2d(self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return x.conv2d(
+            self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups
+        )
 
 
 class Conv2d(_Convolution):
@@ -115,7 +122,11 @@ class LayerNorm(Module):
     """Mean 0 and variance 1 over the last axes, scaled and moved."""
 
     def __init__(
-        self, normalized_shape: Sizes, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True
+        self,
+        normalized_shape: Sizes,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
     ) -> None:
         one = not isinstance(normalized_shape, Sequence)
         self.shape: tuple[int, ...] = (normalized_shape,) if one else tuple(normalized_shape)  # type: ignore[arg-type, assignment]
@@ -146,7 +157,9 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     """Mean 0 and variance 1 over each group of channels (Wu and He, "Group normalization", 2018)."""
 
-    def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True) -> None:
+    def __init__(
+        self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True
+    ) -> None:
         self.num_groups, self.eps = num_groups, eps
         self.weight = Tensor.ones(num_channels, requires_grad=True) if affine else None
         self.bias = Tensor.zeros(num_channels, requires_grad=True) if affine else None
@@ -249,7 +262,12 @@ class MaxPool2d(Module):
     """The maximum of every window."""
 
     def __init__(
-        self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dilation: Sizes = 1, ceil_mode: bool = False
+        self,
+        kernel_size: Sizes,
+        stride: Sizes | None = None,
+        padding: Sizes = 0,
+        dilation: Sizes = 1,
+        ceil_mode: bool = False,
     ) -> None:
         self.options = (kernel_size, stride, padding, dilation, ceil_mode)
 

@@ -125,7 +125,9 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True
             if name not in state:
                 continue
             if state[name].shape != tensor.shape:
-                raise ShapeError(f"{name} has another shape", expected=tensor.shape, came=state[name].shape)
+                raise ShapeError(
+                    f"{name} has another shape", expected=tensor.shape, came=state[name].shape
+                )
             tensor.assign(state[name].detach().to(tensor.device).cast(tensor.dtype))
 
 
@@ -147,7 +149,11 @@ def _parts(value: Any) -> Iterator[tuple[Any, Any]]:
         yield from enumerate(value)
     elif isinstance(value, Sequential):
         yield from enumerate(value.layers)
-    elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(getattr(value, "__code__", None)):
+    elif (
+        hasattr(value, "__dict__")
+        and not isinstance(value, type)
+        and not callable(getattr(value, "__code__", None))
+    ):
         yield from vars(value).items()
 
 

@@ -21,10 +21,14 @@ class Optimizer:
     def __init__(self, params: Iterable[Tensor], lr: float) -> None:
         self.params = list({id(p): p for p in params}.values())
         if not self.params:
-            raise GradientError("an optimiser needs parameters", help="give it get_parameters(model)")
+            raise GradientError(
+                "an optimiser needs parameters", help="give it get_parameters(model)"
+            )
         for p in self.params:
             if not p.dtype.is_float:
-                raise GradientError("only floats can be optimised", rows=[("parameter", p.shape, p.dtype)])
+                raise GradientError(
+                    "only floats can be optimised", rows=[("parameter", p.shape, p.dtype)]
+                )
             p.requires_grad_()
         self.lr = lr
         self.state: list[Tensor] = []
@@ -53,7 +57,10 @@ class Optimizer:
 
     def _zeros(self) -> list[Tensor]:
         """State of the shape of each parameter."""
-        made = [Tensor.zeros(p.shape, dtype=p.dtype, device=p.device, requires_grad=False) for p in self.params]
+        made = [
+            Tensor.zeros(p.shape, dtype=p.dtype, device=p.device, requires_grad=False)
+            for p in self.params
+        ]
         self.state += made
         return made
 

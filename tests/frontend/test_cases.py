@@ -26,7 +26,9 @@ def same(tensor: Tensor, expected: Any) -> None:
     want = np.array(expected).astype(got.dtype)
     np.testing.assert_array_equal(got, want)
     if got.dtype.kind == "f":
-        np.testing.assert_array_equal(np.signbit(got) & ~np.isnan(got), np.signbit(want) & ~np.isnan(want))
+        np.testing.assert_array_equal(
+            np.signbit(got) & ~np.isnan(got), np.signbit(want) & ~np.isnan(want)
+        )
 
 
 def filled(value: Any, shape: Any, **options: Any) -> list[Tensor]:
@@ -218,7 +220,10 @@ def test_21_powers() -> None:
     same(Tensor([0.0]) ** 0, [1])
     same(Tensor([3], dtype=dtypes.int32) ** 20, [-808182895])
     exponents = Tensor([10, 0, 3, 1], dtype=dtypes.int8)
-    same(Tensor([2, 3, -2, 5], dtype=dtypes.int16).pow(exponents.cast(dtypes.int16)), [1024, 1, -8, 5])
+    same(
+        Tensor([2, 3, -2, 5], dtype=dtypes.int16).pow(exponents.cast(dtypes.int16)),
+        [1024, 1, -8, 5],
+    )
     same(Tensor([3], dtype=dtypes.int8) ** Tensor([5], dtype=dtypes.int8), [-13])
     with pytest.raises(DTypeError):
         Tensor([2]) ** -1
@@ -239,7 +244,12 @@ def test_22_integer_types() -> None:
 def test_23_numpy_both_ways() -> None:
     same(Tensor(np.array([1, 2, 300], ">i4")), [1, 2, 300])
     same(Tensor(np.arange(12).reshape(3, 4)[::-1, ::2].T), np.arange(12).reshape(3, 4)[::-1, ::2].T)
-    for wrong in (np.array([1j]), np.array(["a"]), np.array([None]), np.array(["2020-01-01"], "datetime64[D]")):
+    for wrong in (
+        np.array([1j]),
+        np.array(["a"]),
+        np.array([None]),
+        np.array(["2020-01-01"], "datetime64[D]"),
+    ):
         with pytest.raises(DTypeError):
             Tensor(wrong)
     t = Tensor([[1.5, 2.5]])
@@ -277,7 +287,13 @@ def test_26_convolutions() -> None:
     got = x.conv2d(w, groups=2, padding=(1, 0), dilation=(2, 1), stride=(1, 2))
     same(got, [[[[32, 46], [2, 8]], [[188, 218], [94, 116]]]])
     x, w = Tensor.arange(1, 10).reshape(1, 1, 3, 3), Tensor([[[[1, 2], [3, 4]]]])
-    rows = [[4, 6, 8, 9, 12], [8, 5, 10, 6, 12], [16, 15, 20, 18, 24], [14, 8, 16, 9, 18], [28, 24, 32, 27, 36]]
+    rows = [
+        [4, 6, 8, 9, 12],
+        [8, 5, 10, 6, 12],
+        [16, 15, 20, 18, 24],
+        [14, 8, 16, 9, 18],
+        [28, 24, 32, 27, 36],
+    ]
     same(x.conv_transpose2d(w, stride=2, padding=1, output_padding=1), [[rows]])
 
 

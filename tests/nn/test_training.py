@@ -63,7 +63,9 @@ def test_optimisers_follow_their_formula(name: str, jitted: bool) -> None:
     reference, expected = Reference(name), start
     for i in range(5):
         loss = run(Tensor((target * (i + 1)).tolist()))
-        assert loss.item() == pytest.approx(float(((expected - target * (i + 1)) ** 2).sum()), rel=1e-4)
+        assert loss.item() == pytest.approx(
+            float(((expected - target * (i + 1)) ** 2).sum()), rel=1e-4
+        )
         expected = reference.step(expected, 2 * (expected - target * (i + 1)))
         np.testing.assert_allclose(w.numpy(), expected, rtol=1e-4, atol=1e-5)
 
@@ -105,7 +107,9 @@ def test_batchnorm_by_batch_and_by_running_averages() -> None:
     got = layer(Tensor(data)).numpy()
     mean, var = data.mean((0, 2, 3)), data.var((0, 2, 3))
     shape = (1, 2, 1, 1)
-    np.testing.assert_allclose(got, (data - mean.reshape(shape)) / np.sqrt(var.reshape(shape) + 1e-5), atol=1e-4)
+    np.testing.assert_allclose(
+        got, (data - mean.reshape(shape)) / np.sqrt(var.reshape(shape) + 1e-5), atol=1e-4
+    )
     np.testing.assert_allclose(layer.running_mean.numpy(), 0.1 * mean, rtol=1e-4)
     np.testing.assert_allclose(layer.running_var.numpy(), 0.9 + 0.1 * var * 36 / 35, rtol=1e-4)
     assert layer.num_batches_tracked.item() == 1
