@@ -33,17 +33,22 @@ def fit(
     middle, half = (mpf(low) + mpf(high)) / 2, (mpf(high) - mpf(low)) / 2
     grid = [middle - half * mpmath.cos(mp.pi * (2 * k + 1) / (2 * NODES)) for k in range(NODES)]
     wanted, weights = [value(x) for x in grid], [weight(x) for x in grid]
-    fixed: list[float] = []
-    # without the low powers a polynomial is 0 at 0, which must not matter there
-    one_by_one = 0 if low < 0 < high and weight(mpf("1e-9")) > 1e-6 else ONE_BY_ONE
-    while len(fixed) <= degree:
-        rest = [float(c) for c in remez(grid, wanted, weights, fixed, degree)]
-        rounded = [float(np.float32(c)) for c in rest] if single else rest
-        fixed.extend(rounded[: 1 if len(fixed) < one_by_one else degree + 1])
-    error = max(
-        abs(w * (horner(fixed, x) - v)) for x, v, w in zip(grid, wanted, weights, strict=True)
-    )
-    return fixed, float(error)
+    found = []
+    for one_by_one in (
+        0,
+        ONE_BY_ONE,
+    ):  # fixing powers fails where a polynomial without them must be 0
+        fixed: list[float] = []
+        while len(fixed) <= degree:
+            rest = [float(c) for c in remez(grid, wanted, weights, fixed, degree)]
+            rounded = [float(np.float32(c)) for c in rest] if single else rest
+            fixed.extend(rounded[: 1 if len(fixed) < one_by_one else degree + 1])
+        errors = [
+            abs(w * (horner(fixed, x) - v)) for x, v, w in zip(grid, wanted, weights, strict=True)
+        ]
+        found.append((float(max(errors)), fixed))
+    error, fixed = min(found)
+    return fixed, error
 
 
 def horner(coefficients: list, x: mpf) -> mpf:
@@ -117,12 +122,11 @@ def pieces(value: mpf, *bits: int) -> list[float]:
 
 
 def turns(shift: int) -> list[float]:
-    """2**shift / pi without its multiples of 2, between -1 and 1, in three pieces of 53 bits."""
+    """2**shift / (2 pi) less the nearest integer, in two pieces of 53 bits."""
     mp.dps = 120
-    value = mpf(2) ** shift / mp.pi
-    if shift:
-        value -= 2 * mpmath.nint(value / 2)
-    parts = pieces(value, 53, 53, 53)
+    value = mpf(2) ** shift / (2 * mp.pi)
+    value -= mpmath.nint(value)
+    parts = pieces(value, 53, 53)
     mp.dps = 60
     return parts
 
@@ -146,6 +150,7 @@ def jobs() -> list[tuple]:
     atanh = lambda z: 2 * (mpmath.atanh(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
     atanh_rest = lambda z: (atanh(z) - mpf(2) / 3) / z
     sin = lambda z: (mpmath.sin(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
+    cos = lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1 + z / 2) / z**2
     tanh = lambda z: (mpmath.tanh(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
     erf = lambda z: mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1
     log_erfc = lambda t: mpmath.log(mpmath.erfc(t))
@@ -177,10 +182,11 @@ def jobs() -> list[tuple]:
             sin,
             lambda z: z * mpmath.sqrt(z) / mpmath.sin(mpmath.sqrt(z)),
             1e-12,
-            2.4675,
-            4,
-            8,
+            0.617,
+            2,
+            6,
         ),
+        ("COS", cos, lambda z: z**2 / mpmath.cos(mpmath.sqrt(z)), 1e-12, 0.617, 2, 5),
         (
             "TANH",
             tanh,
@@ -249,7 +255,7 @@ def main() -> None:
         ("LOG2_E_32", [float(np.float32(p)) for p in pieces(log2_e, 24, 24)]),
         ("LOG2_E_64", pieces(log2_e, 53, 53)),
         ("TWO_THIRDS_64", pieces(mpf(2) / 3, 53, 53)),
-        ("PI_64", pieces(mp.pi, 53, 53, 53)),
+        ("HALF_PI_64", pieces(mp.pi / 2, 53, 53, 53)),
     ):
         print(f"{name}: Final = ({', '.join(map(repr, value))})")
     print("TURNS: Final = (")

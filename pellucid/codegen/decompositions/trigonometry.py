@@ -1,19 +1,26 @@
 """SIN and COS, over the whole range of floats.
 
-    |x| = pi (h + f)        h an integer, |f| <= 1/2          sin(x) = +-sin(pi f), by the parity of h and the sign of x
-    |x| = pi (h + 1/2 + f)                                    cos(x) = -+sin(pi f)
+    |x| = pi/2 (q + f)       q an integer, |f| <= 1/2
 
-and sin(r) = r + r**3 P(r**2) for |r| <= pi/2. Taking out the multiples of pi is what costs:
+The last two bits of q tell which of sine and cosine of the small angle r = pi/2 f it is, and with
+which sign; COS is SIN with q + 1.
 
-float32 does it in float64, by |x| / pi. Of 1/pi only those bits matter that leave less than 2 turns, and which these are depends on
-how large x is: for |x| >= 2**(s + 23) all bits of x stand for multiples of 2**s, so that multiples of 2 in 2**s / pi may be dropped. Four such
-windows of 1/pi cover the range: x becomes an integer below 2**50, the factor is below 1, and two pieces of 53 bits leave an error below 2**-55.
+    sin(r) = r + r**3 P(r**2)        cos(r) = 1 - r**2 / 2 + r**4 Q(r**2)
 
-float64 subtracts multiples of pi in three pieces of 53 bits (Cody and Waite) where |x| < 2**28, and beyond multiplies, in integers, by the
-192 bits of 2/pi that matter (Payne and Hanek). Both are computed and one is selected: there are no branches among lanes.
+Taking out the multiples of pi/2 is what costs.
 
-Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, sections 11.2 and 11.4; M. H. Payne, R. N. Hanek, "Radian reduction
-for trigonometric functions", SIGNUM Newsletter 18, 1983.
+float32 does it in float64. |x| / (2 pi) is a number of turns, of which whole ones do not matter: of
+1/(2 pi), only those bits count that leave no whole turns, and which these are depends on how large x
+is. For |x| >= 2**(s + 23) all bits of x stand for multiples of 2**s, so whole numbers may be dropped
+from 2**s / (2 pi). Four such windows cover the range: x becomes an integer below 2**50, the factor is
+below 1/2, and two pieces of 53 bits leave an error below 2**-55.
+
+float64 subtracts multiples of pi/2 in three pieces of 53 bits (Cody and Waite) where |x| < 2**28, and
+beyond multiplies, in integers, by the 192 bits of 2/pi that matter (Payne and Hanek). Both are
+computed and one is selected: there are no branches among lanes.
+
+Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, sections 11.2 and 11.4; M. H. Payne,
+R. N. Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983.
 """
 
 from __future__ import annotations
@@ -31,6 +38,7 @@ from pellucid.codegen.decompositions.building import (
     shift_left,
     shift_right,
     sign_bit,
+    sign_mask,
     subtract,
     to_bits,
     with_sign,
@@ -46,76 +54,72 @@ _LOW_PIECE = 2.0**28  # float64 below this: Cody and Waite
 
 
 class Reduced(NamedTuple):
-    """|x| less the nearest multiple of pi (for COS: an odd multiple of pi/2), and an integer with that multiple's parity."""
+    """|x| less the nearest multiple of pi/2, and an integer that ends in the bits of that multiple."""
 
     angle: UOp
-    turns: UOp
+    quadrant: UOp
 
 
 @rule(Ops.SIN)
 def sine(node: UOp, ctx: Target) -> UOp:
     """Sine of radians; sin(-0.0) is -0.0."""
     x = node.src[0]
-    reduced = _reduce(ctx, absolute(x), is_cosine=False)
-    sign = sign_bit(x) ^ _top_bit(reduced.turns)
-    return with_sign(_sine_of_small(ctx, reduced.angle), sign)
+    angle, quadrant = _reduce(ctx, absolute(x))
+    return _at_quadrant(ctx, angle, quadrant, sign_bit(x))
 
 
 @rule(Ops.COS)
 def cosine(node: UOp, ctx: Target) -> UOp:
     """Cosine of radians."""
-    reduced = _reduce(ctx, absolute(node.src[0]), is_cosine=True)
-    sign = _top_bit(reduced.turns + literal(reduced.turns, 1))
-    return with_sign(_sine_of_small(ctx, reduced.angle), sign)
+    angle, quadrant = _reduce(ctx, absolute(node.src[0]))
+    return _at_quadrant(ctx, angle, quadrant + literal(quadrant, 1), literal(quadrant, 0))
 
 
-def _top_bit(turns: UOp) -> UOp:
-    return shift_left(turns, turns.dtype.bits - 1)
-
-
-def _sine_of_small(target: Target, r: UOp) -> UOp:
-    polynomial = coefficients.SIN_64 if r.dtype.bits == 64 else coefficients.SIN_32
+def _at_quadrant(target: Target, r: UOp, quadrant: UOp, sign: UOp) -> UOp:
+    """The sine of r + pi/2 * quadrant, its sign flipped where *sign* has the sign bit."""
+    wide = r.dtype.bits == 64
     square = r * r
-    return multiply_add(target, horner(target, square, polynomial) * square, r, r)
+    sines = coefficients.SIN_64 if wide else coefficients.SIN_32
+    sine = multiply_add(target, horner(target, square, sines) * square, r, r)
+    cosines = coefficients.COS_64 if wide else coefficients.COS_32
+    tail = multiply_add(target, horner(target, square, cosines), square, -0.5)
+    cosine = multiply_add(target, tail, square, 1.0)
+    is_cosine = (quadrant & literal(quadrant, 1)).ne(literal(quadrant, 0))
+    flipped = shift_left(quadrant, quadrant.dtype.bits - 2) & literal(sign, sign_mask(r.dtype))
+    return with_sign(is_cosine.where(cosine, sine), flipped ^ sign)
 
 
-def _reduce(target: Target, x: UOp, is_cosine: bool) -> Reduced:
+def _reduce(target: Target, x: UOp) -> Reduced:
     if x.dtype.bits == 32:
-        return _reduce_by_windows(target, x, is_cosine)
-    far = _reduce_by_integers(x, is_cosine)
+        return _reduce_by_windows(target, x)
+    found = _reduce_by_integers(x)
     if has_fused(target):
-        near = _reduce_by_pieces(target, x, is_cosine)
+        near = _reduce_by_pieces(target, x)
         is_near = x < literal(x, _LOW_PIECE)
-        far = Reduced(*(is_near.where(a, b) for a, b in zip(near, far, strict=True)))
-    angle = (x < literal(x, math.inf)).where(far.angle, literal(x, math.nan))
-    return Reduced(angle, far.turns)
+        found = Reduced(*(is_near.where(a, b) for a, b in zip(near, found, strict=True)))
+    angle = (x < literal(x, math.inf)).where(found.angle, literal(x, math.nan))
+    return Reduced(angle, found.quadrant)
 
 
 # ---- float32 -------------------------------------------------------------------------------------
 
 
-def _reduce_by_windows(target: Target, x: UOp, is_cosine: bool) -> Reduced:
-    """Multiply by the window of 1/pi that the size of x asks for, in float64."""
+def _reduce_by_windows(target: Target, x: UOp) -> Reduced:
+    """Multiply by the window of 1/(2 pi) that the size of x asks for, in float64."""
     scale = literal(x, 1.0)
-    wide_x = x.cast(dtypes.float64)
-    first, second, _ = (literal(wide_x, piece) for piece in coefficients.TURNS[0][1])
+    double = dtypes.float64.vec(x.dtype.lanes)
+    first, second = (UOp.const(double, piece) for piece in coefficients.TURNS[0][1])
     for shift, pieces in coefficients.TURNS[1:]:
         is_beyond = literal(x, 2.0 ** (shift + 23)) <= x
         scale = is_beyond.where(literal(x, 2.0**-shift), scale)
-        first = is_beyond.where(literal(wide_x, pieces[0]), first)
-        second = is_beyond.where(literal(wide_x, pieces[1]), second)
+        first = is_beyond.where(UOp.const(double, pieces[0]), first)
+        second = is_beyond.where(UOp.const(double, pieces[1]), second)
     y = (x * scale).cast(dtypes.float64)
-    half = 0.5 if is_cosine else 0.0
-    if is_cosine:
-        rounded = multiply_add(target, y, first, -half) + literal(y, _ROUNDER)
-    else:
-        rounded = multiply_add(target, y, first, _ROUNDER)
-    whole = subtract(rounded, _ROUNDER)
-    if is_cosine:
-        whole = whole + literal(y, half)
-    rest = _product_less(target, y, first, whole)
-    rest = multiply_add(target, y, second, rest)
-    angle = (rest * literal(rest, math.pi)).cast(dtypes.float32)
+    whole = subtract(multiply_add(target, y, first, _ROUNDER), _ROUNDER)
+    turns = multiply_add(target, y, second, _product_less(target, y, first, whole))
+    rounded = multiply_add(target, turns, 4.0, _ROUNDER)
+    fraction = multiply_add(target, turns, 4.0, UOp.make(Ops.NEG, subtract(rounded, _ROUNDER)))
+    angle = (fraction * literal(fraction, math.pi / 2)).cast(dtypes.float32)
     return Reduced(angle, to_bits(rounded).cast(dtypes.int32))
 
 
@@ -131,23 +135,18 @@ def _product_less(target: Target, y: UOp, factor: UOp, whole: UOp) -> UOp:
 # ---- float64 -------------------------------------------------------------------------------------
 
 
-def _reduce_by_pieces(target: Target, x: UOp, is_cosine: bool) -> Reduced:
-    """Subtract a multiple of pi in three pieces."""
-    scaled = x * literal(x, 1 / math.pi)
-    if is_cosine:
-        scaled = subtract(scaled, 0.5)
-    rounded = scaled + literal(x, _ROUNDER)
+def _reduce_by_pieces(target: Target, x: UOp) -> Reduced:
+    """Subtract a multiple of pi/2 in three pieces."""
+    rounded = multiply_add(target, x, 2 / math.pi, _ROUNDER)
     count = subtract(rounded, _ROUNDER)
-    if is_cosine:
-        count = count + literal(x, 0.5)
     angle = x
-    for piece in coefficients.PI_64:
+    for piece in coefficients.HALF_PI_64:
         angle = multiply_add(target, count, -piece, angle)
     return Reduced(angle, to_bits(rounded))
 
 
-def _reduce_by_integers(x: UOp, is_cosine: bool) -> Reduced:
-    """Multiply the mantissa by 192 bits of 2/pi: what is above 4 quarter turns drops out by wrapping."""
+def _reduce_by_integers(x: UOp) -> Reduced:
+    """Multiply the mantissa by 192 bits of 2/pi: whole turns drop out by wrapping."""
     bits = to_bits(x).bitcast(dtypes.uint64)
     mantissa = (bits & literal(bits, (1 << 52) - 1)) | literal(bits, 1 << 52)
     # x = mantissa * 2**exponent; the window starts at bit exponent - 2, behind a word of zeros
@@ -157,15 +156,13 @@ def _reduce_by_integers(x: UOp, is_cosine: bool) -> Reduced:
     high_2, _ = _wide_product(mantissa, words[2])
     low = low_1 + high_2
     carry = (low < low_1).cast(dtypes.uint64)
-    high = mantissa * words[0] + high_1 + carry  # in units of 2**-63 half turns
-    if is_cosine:
-        high = subtract(high, 1 << 62)
-    fraction = (shift_left(high, 1) | shift_right(low, 63)).bitcast(dtypes.int64)
-    turns = shift_right(high, 63).bitcast(dtypes.int64)
-    turns = turns + (fraction < literal(fraction, 0)).cast(dtypes.int64)
-    part = shift_left(low, 1).cast(dtypes.float64) * literal(x, 2.0**-128)
+    high = mantissa * words[0] + high_1 + carry  # quarter turns times 2**62
+    fraction = (shift_left(high, 2) | shift_right(low, 62)).bitcast(dtypes.int64)
+    rounds_up = (fraction < literal(fraction, 0)).cast(dtypes.int64)
+    quadrant = shift_right(high, 62).bitcast(dtypes.int64) + rounds_up
+    part = shift_left(low, 2).cast(dtypes.float64) * literal(x, 2.0**-128)
     rest = fraction.cast(dtypes.float64) * literal(x, 2.0**-64) + part
-    return Reduced(rest * literal(x, math.pi), turns)
+    return Reduced(rest * literal(x, math.pi / 2), quadrant)
 
 
 def _window(offset: UOp) -> list[UOp]:
