@@ -108,7 +108,8 @@ class _Nest(Machine):
         """Compute every node, once for each block."""
         for block in self.blocks():
             self.block = block
-            self.values, self.early = {}, {}
+            self.values.clear()
+            self.early.clear()
             for node in self.order:
                 self.step(node)
 

@@ -10,7 +10,7 @@ BARRIER, so that the caller can run the items of a work-group side by side.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from pellucid.core.errors import ExecutionError, InterpretError
 from pellucid.ir.interpret.memory import Address, Memory, Visitor, make_address
 from pellucid.ir.interpret.structure import Branch, Item, Loop, values_used
-from pellucid.ir.interpret.values import Array, apply, literal, reduce_values
+from pellucid.ir.interpret.values import Array, literal, meaning, reduce_values
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 
@@ -44,6 +44,7 @@ class Machine:
         self.read_early = read_early
         self.values: dict[UOp, Any] = {}
         self.early: dict[UOp, Array] = {}
+        self.actions: dict[UOp, Callable[[UOp], Any]] = {}
 
     def run(self, items: list[Item]) -> Iterator[UOp]:
         """Do *items* in order; yield each BARRIER on arrival."""
@@ -88,15 +89,24 @@ class Machine:
 
     def step(self, node: UOp) -> None:
         """Compute one node and remember its value."""
+        action = self.actions.get(node)
+        if action is None:
+            action = self.actions[node] = self.action(node)
+        self.values[node] = action(node)
+
+    def action(self, node: UOp) -> Callable[[UOp], Any]:
+        """What computes the node, found once."""
         if node.op.is_elementwise:
-            self.values[node] = self.elementwise(node)
-            return
+            function = meaning(node.op, node.dtype, tuple(s.dtype for s in node.src))
+            if any(s.op in (Ops.INDEX, Ops.AFTER) for s in node.src):
+                return lambda node: function(*map(self.value, node.src))
+            values, sources = self.values, node.src
+            return lambda node: function(*[values[s] for s in sources])
         method = _METHODS.get(node.op)
         if method is None:
-            raise InterpretError(
-                "form", f"{node.op.name} cannot run in a kernel", node=node, at=None
-            )
-        self.values[node] = getattr(self, method)(node)
+            problem = f"{node.op.name} cannot run in a kernel"
+            raise InterpretError("form", problem, node=node, at=None)
+        return getattr(self, method)  # type: ignore[no-any-return]
 
     def value(self, node: UOp) -> Array:
         """The value of a source; an INDEX is read."""
@@ -106,15 +116,11 @@ class Machine:
             return value.read(self.visitor) if early is None else early
         return value  # type: ignore[no-any-return]
 
-    def elementwise(self, node: UOp) -> Array:
-        """The value of an arithmetic node."""
-        sources = [self.value(s) for s in node.src]
-        return apply(node.op, node.dtype, [s.dtype for s in node.src], sources)
-
     # ---- leaves --------------------------------------------------------------------------------
 
     def const(self, node: UOp) -> Array:
-        return literal(node.dtype, node.arg)
+        known = self.values.get(node)
+        return literal(node.dtype, node.arg) if known is None else known
 
     def variable(self, node: UOp) -> Array:
         arg = node.arg

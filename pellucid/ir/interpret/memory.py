@@ -93,6 +93,8 @@ class Memory:
 
     def positions(self, node: UOp, index: Array, mask: Array | None) -> Array:
         """Check that *index* is inside, where *mask* is true, and make the rest harmless."""
+        if index.size == 1 and 0 <= index.flat[0] < self.raw.size:
+            return index if index.dtype == np.int64 else index.astype(np.int64)
         if not self.raw.size:
             if index.size and (mask is None or mask.any()):
                 raise self._out_of_bounds(node, index)
@@ -126,10 +128,8 @@ class Memory:
     ) -> None:
         """Put *values* at *index* where *mask* is true; the last lane wins."""
         index = self.positions(node, index, mask)
-        shape = np.broadcast_shapes(index.shape, values.shape, () if mask is None else mask.shape)
-        index, values = np.broadcast_to(index, shape), np.broadcast_to(values, shape)
-        if mask is not None:
-            mask = np.broadcast_to(mask, shape)
+        if mask is not None or index.shape != values.shape:
+            index, values, mask = np.broadcast_arrays(index, values, True if mask is None else mask)
             index, values = index[mask], values[mask]
         if self.writers is not None:
             self._check_write(node, index.flat, visitor)

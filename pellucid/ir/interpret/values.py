@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -246,6 +246,11 @@ def _largest(values: Array) -> int:
 
 def _index_arithmetic(op: Op, a: Array, b: Array) -> Array:
     """Sum and product of unbounded integers."""
+    if a.size == 1 and b.size == 1 and a.ndim == b.ndim == 1:  # a walk: one index at a time
+        x, y = int(a[0]), int(b[0])
+        exact = x + y if op is Ops.ADD else x * y
+        small = -_INT64_MAX <= exact <= _INT64_MAX
+        return np.array([exact], np.int64 if small else object)
     large = _largest(a), _largest(b)
     bound = sum(large) if op is Ops.ADD else large[0] * large[1]
     if bound > _INT64_MAX:
@@ -444,56 +449,59 @@ def apply(
     >>> apply(Ops.ADD, half, [half, half], [np.float32([2048]), np.float32([1])]).tolist()
     [2048.0]
     """
+    if precise and dtype.is_float and op not in _NEVER_ROUNDS:
+        return _apply_precisely(op, dtype, given, sources)
+    return np.asarray(meaning(op, dtype, tuple(given))(*sources))
+
+
+@cache
+def meaning(op: Op, dtype: DType, given: tuple[DType, ...]) -> Function:
+    """The function on arrays that an elementwise *op* is, for one choice of types."""
     dtype = dtype.scalar
-    simple = _NEVER_ROUNDS.get(op)
-    if simple is not None:
-        return np.asarray(simple(*sources))
-    if dtype.is_float and precise:
-        return _apply_precisely(op, given, sources)
+    if op in _NEVER_ROUNDS:
+        return _NEVER_ROUNDS[op]
     if op is Ops.CAST:
-        return cast_values(dtype, given[0], sources[0])
+        return partial(cast_values, dtype, given[0])
     if op is Ops.FTOI:
-        return _float_to_fitting(dtype, sources[0])
+        return partial(_float_to_fitting, dtype)
     if op is Ops.BITCAST:
-        return bitcast_values(dtype, given[0], sources[0])
-    if dtype.is_float:
-        return _apply_to_floats(op, dtype, sources)
-    return _apply_to_integers(op, dtype, sources)
+        return partial(bitcast_values, dtype, given[0])
+    if op is Ops.MULADD:
+        return partial(_multiply_add, dtype)
+    return _meaning_on_floats(op, dtype) if dtype.is_float else _meaning_on_integers(op, dtype)
 
 
-def _apply_to_integers(op: Op, dtype: DType, sources: Sequence[Array]) -> Array:
+def _meaning_on_integers(op: Op, dtype: DType) -> Function:
     if dtype.is_index and (op is Ops.ADD or op is Ops.MUL):
-        return _index_arithmetic(op, *sources)
+        return partial(_index_arithmetic, op)
     if op in _DIVISIONS:
-        return _divide(op, *sources)
+        return partial(_divide, op)
     if op in _SHIFTS:
-        return _shift(op, dtype, *sources)
+        return partial(_shift, op, dtype)
     if op is Ops.IDIV or op is Ops.IMOD:
-        return _trapping_divide(op, dtype, *sources)
-    if op is Ops.MULADD:
-        return _multiply_add(dtype, *sources)
-    if op is Ops.POW:
-        return np.asarray(np.power(*sources))
-    return np.asarray(_SAME_FOR_ALL[op](*sources))
+        return partial(_trapping_divide, op, dtype)
+    return np.power if op is Ops.POW else _SAME_FOR_ALL[op]
 
 
-def _apply_to_floats(op: Op, dtype: DType, sources: Sequence[Array]) -> Array:
-    if op is Ops.MULADD:
-        return _multiply_add(dtype, *sources)
+def _meaning_on_floats(op: Op, dtype: DType) -> Function:
     function = _SAME_FOR_ALL.get(op)
     if function is not None:
-        if dtype.bits >= 32:
-            return np.asarray(function(*sources))
-        return round_values(dtype, np.asarray(function(*(s.astype(np.float64) for s in sources))))
+        return function if dtype.bits >= 32 else partial(_rounded, dtype, np.float64, function)
     wide = np.longdouble if dtype.bits == 64 else np.float64
-    return round_values(dtype, np.asarray(_FUNCTIONS[op](*(s.astype(wide) for s in sources))))
+    return partial(_rounded, dtype, wide, _FUNCTIONS[op])
 
 
-def _apply_precisely(op: Op, given: Sequence[DType], sources: Sequence[Array]) -> Array:
-    """A float op with float64 everywhere and no rounding to the type."""
+def _rounded(dtype: DType, wide: type[Any], function: Function, *sources: Array) -> Array:
+    """Compute in a wider type and round once."""
+    return round_values(dtype, np.asarray(function(*(s.astype(wide) for s in sources))))
+
+
+def _apply_precisely(
+    op: Op, dtype: DType, given: Sequence[DType], sources: Sequence[Array]
+) -> Array:
+    """A float op with float64 everywhere; it rounds to the type only where bits are asked for."""
     if op is Ops.BITCAST:
-        raw = cast_values(given[0], dtypes.float64, sources[0]) if given[0].is_float else sources[0]
-        return np.asarray(raw, np.float64)
+        return bitcast_values(dtype, given[0], sources[0]).astype(np.float64)
     wide = [np.asarray(s, np.float64) for s in sources]
     if op is Ops.CAST:
         return wide[0]
