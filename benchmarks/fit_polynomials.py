@@ -256,6 +256,7 @@ def main() -> None:
         ("LOG2_E_64", pieces(log2_e, 53, 53)),
         ("TWO_THIRDS_64", pieces(mpf(2) / 3, 53, 53)),
         ("HALF_PI_64", pieces(mp.pi / 2, 53, 53, 53)),
+        ("HALF_PI_SHORT_64", pieces(mp.pi / 2, 33, 33, 33, 53)),
     ):
         print(f"{name}: Final = ({', '.join(map(repr, value))})")
     print("TURNS: Final = (")

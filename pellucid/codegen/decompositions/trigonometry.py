@@ -50,7 +50,8 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
 _ROUNDER = 1.5 * 2.0**52  # adding it leaves integers, in the low bits of the sum
-_LOW_PIECE = 2.0**28  # float64 below this: Cody and Waite
+_NEAR = 2.0**28  # float64 below this: Cody and Waite
+_NEAR_UNFUSED = 2.0**20  # where products must be exact: by pieces of 33 bits
 
 
 class Reduced(NamedTuple):
@@ -92,13 +93,10 @@ def _at_quadrant(target: Target, r: UOp, quadrant: UOp, sign: UOp) -> UOp:
 def _reduce(target: Target, x: UOp) -> Reduced:
     if x.dtype.bits == 32:
         return _reduce_by_windows(target, x)
-    found = _reduce_by_integers(x)
-    if has_fused(target):
-        near = _reduce_by_pieces(target, x)
-        is_near = x < literal(x, _LOW_PIECE)
-        found = Reduced(*(is_near.where(a, b) for a, b in zip(near, found, strict=True)))
-    angle = (x < literal(x, math.inf)).where(found.angle, literal(x, math.nan))
-    return Reduced(angle, found.quadrant)
+    near, far = _reduce_by_pieces(target, x), _reduce_by_integers(x)
+    is_near = x < literal(x, _NEAR if has_fused(target) else _NEAR_UNFUSED)
+    angle, quadrant = (is_near.where(a, b) for a, b in zip(near, far, strict=True))
+    return Reduced((x < literal(x, math.inf)).where(angle, literal(x, math.nan)), quadrant)
 
 
 # ---- float32 -------------------------------------------------------------------------------------
@@ -136,11 +134,13 @@ def _product_less(target: Target, y: UOp, factor: UOp, whole: UOp) -> UOp:
 
 
 def _reduce_by_pieces(target: Target, x: UOp) -> Reduced:
-    """Subtract a multiple of pi/2 in three pieces."""
+    """Subtract a multiple of pi/2 piece by piece; each product is exact."""
+    fused = has_fused(target)
+    pieces = coefficients.HALF_PI_64 if fused else coefficients.HALF_PI_SHORT_64
     rounded = multiply_add(target, x, 2 / math.pi, _ROUNDER)
     count = subtract(rounded, _ROUNDER)
     angle = x
-    for piece in coefficients.HALF_PI_64:
+    for piece in pieces:
         angle = multiply_add(target, count, -piece, angle)
     return Reduced(angle, to_bits(rounded))
 
