@@ -11,6 +11,7 @@ docstrings.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -335,7 +336,7 @@ def range_ids_differ(node: UOp) -> Message:
     if node.op is not Ops.SINK:
         return None
     ids = [n.arg.id for n in node.toposort() if n.op is Ops.RANGE]
-    twice = next((i for k, i in enumerate(ids) if i in ids[:k]), None)
+    twice = _first_repeated(ids)
     return None if twice is None else f"two RANGEs have number {twice}"
 
 
@@ -344,7 +345,7 @@ def params_have_one_slot_each(node: UOp) -> Message:
     if node.op is not Ops.SINK:
         return None
     slots = [n.arg.slot for n in node.toposort() if n.op is Ops.PARAM]
-    twice = next((s for k, s in enumerate(slots) if s in slots[:k]), None)
+    twice = _first_repeated(slots)
     return None if twice is None else f"two PARAMs have slot {twice}"
 
 
@@ -610,6 +611,10 @@ _LAUNCHED: Final = (AxisKind.THREAD, AxisKind.GLOBAL, AxisKind.LOCAL)
 
 def _names(things: Any) -> str:
     return ", ".join(map(str, things))
+
+
+def _first_repeated(numbers: list[int]) -> int | None:
+    return next((n for n, count in Counter(numbers).items() if count > 1), None)
 
 
 def _range_names(node: UOp) -> str:

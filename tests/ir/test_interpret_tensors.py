@@ -139,6 +139,14 @@ def test_precise_mode_never_rounds() -> None:
     assert evaluate(node, storage).dtype == np.float32
 
 
+def test_precise_mode_still_asks_for_bits() -> None:
+    x, storage = tensor([1.1, -2.0], dtypes.float32)
+    bits = x.bitcast(dtypes.uint32)
+    assert evaluate(bits, storage, precise=True).tolist() == evaluate(bits, storage).tolist()
+    back = evaluate(bits.bitcast(dtypes.float32), storage, precise=True)
+    assert back.tolist() == [float(np.float32(1.1)), -2.0]
+
+
 def test_ten_thousand_ops_and_shared_diamonds_are_quick() -> None:
     x, storage = tensor([0, 1], dtypes.float32)
     chain = x
