@@ -252,6 +252,14 @@ class _Captured:
             outputs, changed, inputs, before.nodes, self.grads.finders, heard.draws
         )
         self.buffers: list[UOp] = []
+        self._forget_graphs()
+
+    def _forget_graphs(self) -> None:
+        """Let what was captured mean blank storage: its graphs read stand-ins, which hold nothing."""
+        for storage in (*self.result.storages, *(g._storage for g in self.grads.values)):
+            node = storage.uop
+            blank = new_buffer(node.num_elems, node.dtype, storage.device)
+            storage.uop = blank.reshape(node.known_shape)
 
     def finish(self, buffers: list[UOp], tensors: list[Tensor]) -> Any:
         """Make the results of one run."""
