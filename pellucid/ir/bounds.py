@@ -449,6 +449,7 @@ _DIVISORS: dict[Op, Callable[[UOp, list[int]], int]] = {
 
 Facts: TypeAlias = "dict[UOp, Interval]"
 MANY_NODES = 128
+MANY_FACTS = 64
 
 
 def facts_of(condition: UOp, holds: bool = True) -> Facts:
@@ -460,7 +461,7 @@ def facts_of(condition: UOp, holds: bool = True) -> Facts:
     """
     facts: Facts = {}
     stack = [(condition, holds)]
-    while stack:
+    while stack and len(facts) < MANY_FACTS:
         node, truth = stack.pop()
         facts[node] = _YES if truth else _NO
         op = node.op
@@ -514,14 +515,16 @@ def _note(node: UOp, interval: Interval, facts: Facts) -> None:
             stack.append((x, Interval(interval.min * y.arg, interval.max * y.arg + y.arg - 1)))
 
 
-def bounds_under(node: UOp, facts: Facts) -> Interval:
+def bounds_under(node: UOp, facts: Facts, done: Facts | None = None) -> Interval:
     """The interval of *node* where *facts* hold; no wider than `bounds(node)`.
+
+    *done* keeps what was found, for several questions under the same facts.
 
     >>> i, j = UOp.range(10, 0), UOp.range(4, 1)
     >>> bounds_under(i * 4 + j, facts_of(i < 2))
     Interval(min=0, max=7)
     """
-    done: Facts = {}
+    done = {} if done is None else done
     stack = [node]
     steps = 0
     while stack:

@@ -94,6 +94,8 @@ class Maker:
             low, high = int(dtype.min), int(dtype.max)
             self.leaves = [variable("a", low, high, dtype), variable("b", low, high, dtype)]
             self.leaves.append(variable("c", max(low, -3), 9, dtype))
+            self.leaves.append(UOp.range(rng.choice([5, 12, 300]), 0).cast(dtype))
+            self.leaves.append(UOp.range(7, 1).cast(dtype))
 
     def literal(self) -> UOp:
         """A small number, at times an extreme one."""

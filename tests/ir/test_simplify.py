@@ -94,6 +94,10 @@ C, D = param(dtypes.bool, 4), param(dtypes.bool, 5)
         (A.cast(dtypes.int64).cast(dtypes.int8), A.cast(dtypes.int8)),
         (C.cast(dtypes.int32).ne(0), C),
         (C.cast(dtypes.float32).eq(0.0), C.logical_not()),
+        (R.cast(dtypes.int64) * 2 + 1 < 7, R < 3),
+        (R.cast(dtypes.int8) * 2 + J.cast(dtypes.int8), (R * 2 + J).cast(dtypes.int8)),
+        (R.cast(dtypes.int8) * 100, R.cast(dtypes.int8) * 100),
+        (R.cast(dtypes.int64).cast(dtypes.index), R),
         # floats
         (F * 1.0, F),
         (F + -0.0, F),

@@ -4,15 +4,16 @@ int32 -> int64 -> int32          ->  no cast
 int8 -> int32 -> float32         ->  int8 -> float32
 float32 -> int8 -> float32       stays: values are lost in the middle
 int64 -> int32 -> int8           ->  int64 -> int8    (both wrap to the same bits)
+    CAST(i) * 2 + 1 < 7              ->  i < 3           i an index, nothing can wrap
 """
 
 from __future__ import annotations
 
-from pellucid.core.dtype import DType, Kind, can_hold
+from pellucid.core.dtype import DType, Kind, can_hold, dtypes
 from pellucid.ir.bounds import bounds, full_range
 from pellucid.ir.law import rule
-from pellucid.ir.op import Ops
-from pellucid.ir.pattern import P, X
+from pellucid.ir.op import COMPARISONS, Ops
+from pellucid.ir.pattern import P, X, Y
 from pellucid.ir.uop import UOp
 
 _INTEGERS = (Kind.INT, Kind.UINT)
@@ -88,6 +89,44 @@ def compare_cast_truth(node: UOp, c: UOp, wide: UOp, k: UOp) -> UOp | None:
     return c if same else c.logical_not()
 
 
+_CLOSED = (Ops.ADD, Ops.MUL, Ops.FLOORDIV, Ops.FLOORMOD, Ops.MAX, Ops.MIN, *COMPARISONS)
+
+
+@rule(P(_CLOSED, P(Ops.CAST), Y))
+def cast_index_last(node: UOp) -> UOp | None:
+    """Integers made of indices are computed as indices where nothing wraps, and cast at the end."""
+    return _computed_as_index(node)
+
+
+@rule(P(_CLOSED, P(Ops.CONST), P(Ops.CAST)))
+def cast_index_last_after_literal(node: UOp) -> UOp | None:
+    """The same, where a literal comes first."""
+    return _computed_as_index(node)
+
+
+def _computed_as_index(node: UOp) -> UOp | None:
+    sources = [_as_index(s) for s in node.src]
+    if sources[0] is None or sources[1] is None:
+        return None
+    found = UOp.make(node.op, sources[0], sources[1])
+    if node.dtype.kind is Kind.BOOL:
+        return found
+    low, high = bounds(found)
+    room = full_range(node.dtype)
+    return found.cast(node.dtype.scalar) if room.min <= low and high <= room.max else None
+
+
+def _as_index(node: UOp) -> UOp | None:
+    """The index that *node* is a cast of without loss, or the same literal as an index."""
+    if node.dtype.kind not in _INTEGERS:
+        return None
+    if node.op is Ops.CONST:
+        return UOp.const(dtypes.index.vec(node.dtype.lanes), node.arg)
+    if node.op is not Ops.CAST or node.src[0].dtype.kind is not Kind.INDEX:
+        return None
+    return node.src[0] if _survives(node.src[0], node.dtype) else None
+
+
 RULES = (
     drop_same_cast,
     drop_same_bitcast,
@@ -95,4 +134,6 @@ RULES = (
     merge_casts,
     cast_chosen_literals,
     compare_cast_truth,
+    cast_index_last,
+    cast_index_last_after_literal,
 )

@@ -18,7 +18,7 @@ from pellucid.ir.laws.terms import (
     Terms,
     bounds_of_terms,
     count_terms,
-    order_key,
+    is_before,
     ordered_bases,
     sum_of,
     terms_of,
@@ -186,7 +186,7 @@ def order_equality(node: UOp, x: UOp, y: UOp) -> UOp | None:
     if literal:
         right[None] = literal
     sides = sum_of(left, x), sum_of(right, x)
-    if ordered_bases(right) and order_key(sides[1]) < order_key(sides[0]):
+    if not is_before(*sides):
         sides = sides[1], sides[0]
     new = UOp.make(node.op, *sides)
     return None if new is node else new

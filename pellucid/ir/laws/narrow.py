@@ -39,6 +39,7 @@ def is_about_integers(condition: UOp) -> bool:
 def narrowed(root: UOp, facts: Facts) -> UOp:
     """*root*, simplified by what holds where *facts* hold. Looks at a few nodes below it only."""
     done: dict[UOp, UOp] = {}
+    known: Facts = {}
     stack = [root]
     steps = 0
     while stack:
@@ -48,11 +49,11 @@ def narrowed(root: UOp, facts: Facts) -> UOp:
             continue
         enter = node.op.is_elementwise and not node.op.native_only and steps < MANY_NODES
         if not enter:
-            done[node] = _narrowed_node(node, facts)
+            done[node] = _narrowed_node(node, facts, known)
             continue
         steps += 1
         if node not in done:
-            short = _narrowed_node(node, facts)
+            short = _narrowed_node(node, facts, known)
             if short is not node:
                 done[node] = short
                 continue
@@ -64,21 +65,21 @@ def narrowed(root: UOp, facts: Facts) -> UOp:
     return done[root]
 
 
-def _narrowed_node(node: UOp, facts: Facts) -> UOp:
+def _narrowed_node(node: UOp, facts: Facts, known: Facts) -> UOp:
     """*node* itself, where the facts decide it, its remainder or its extreme."""
     if node.dtype.kind not in _WHOLE or node.op is Ops.CONST:
         return node
-    low, high = bounds_under(node, facts)
+    low, high = bounds_under(node, facts, known)
     if low == high:
         return node.const_like(low)
     if node.dtype.kind is not Kind.INDEX or len(node.src) != 2:
         return node
     x, y = node.src
     if node.op is Ops.FLOORMOD and y.is_const and y.arg > 0:
-        first, last = (v // y.arg for v in bounds_under(x, facts))
+        first, last = (v // y.arg for v in bounds_under(x, facts, known))
         return x + -first * y.arg if first == last else node
     if node.op is Ops.MAX or node.op is Ops.MIN:
-        a, b = bounds_under(x, facts), bounds_under(y, facts)
+        a, b = bounds_under(x, facts, known), bounds_under(y, facts, known)
         if a.min >= b.max:
             return x if node.op is Ops.MAX else y
         if b.min >= a.max:

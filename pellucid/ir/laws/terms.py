@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from pellucid.ir.bounds import Interval, bounds
-from pellucid.ir.op import Ops
+from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 
 Terms: TypeAlias = "dict[UOp | None, int]"
@@ -23,27 +23,43 @@ MANY_TERMS = 64
 
 
 def order_key(node: UOp) -> tuple[int, int, bytes]:
-    """Where a source of a commutative op stands: by op, by number, by content; literals last."""
+    """Where a term stands in a sum: by op, by number, by content; literals last."""
     op = node.op
     if op is Ops.CONST:
-        return (1 << 20, 0, b"")
-    if op is Ops.RANGE:
-        return (0, node.arg.id, node.content)
+        return (1 << 20, 0, node.content)
+    if op is Ops.RANGE and node.src[0].is_const:
+        return (0, node.arg.id, f"{node.src[0].arg} {node.arg.kind}".encode())
     return (_RANK[op] + 1, 0, node.content)
 
 
 def is_before(left: UOp, right: UOp) -> bool:
-    """True when *left* has to stand left of *right* in a commutative op."""
+    """True when *left* has to stand left of *right* in a commutative op: as cheap as may be.
+
+    Decided by op (loops first, literals last), else by the first sources that differ, else by
+    content.
+    """
     a, b = left.op, right.op
     if a is not b:
-        if a is Ops.CONST or b is Ops.CONST:
-            return b is Ops.CONST
-        if a is Ops.RANGE or b is Ops.RANGE:
-            return a is Ops.RANGE
-        return _RANK[a] < _RANK[b]
+        return _rank(a) < _rank(b)
     if left is right:
         return True
-    return order_key(left) <= order_key(right)
+    if a is Ops.RANGE and left.arg.id != right.arg.id:
+        return bool(left.arg.id < right.arg.id)
+    for x, y in zip(left.src, right.src, strict=False):
+        if x is y:
+            continue
+        if x.op is not y.op:
+            return _rank(x.op) < _rank(y.op)
+        if x.op is Ops.PARAM and x.arg.slot != y.arg.slot:
+            return bool(x.arg.slot < y.arg.slot)
+        break
+    return left.content <= right.content
+
+
+def _rank(op: Op) -> int:
+    if op is Ops.RANGE:
+        return -1
+    return 1 << 20 if op is Ops.CONST else _RANK[op]
 
 
 def terms_of(node: UOp) -> Terms:
