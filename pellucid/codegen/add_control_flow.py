@@ -6,31 +6,33 @@ NATIVE form -> NATIVE form.
     after     first = END(END(STORE(y[i], …), j), i)
               SINK(first, STORE(z[0], LOAD(AFTER(y, first)[3])))
 
-Effects of a SINK stand in order. One that touches storage which an earlier one wrote, or writes what an earlier one
-read, waits for it: its PARAM becomes AFTER(PARAM, earlier effect). All other order is data dependence, which
-`linearize` reads from the graph.
+Effects of a SINK stand in order. One that touches storage which an earlier one wrote, or writes
+what an earlier one read, waits for it: its PARAM becomes AFTER(PARAM, earlier effect). All other
+order is data dependence, which `linearize` reads from the graph.
 """
 
 from __future__ import annotations
 
 from pellucid.core.target import Target
 from pellucid.ir.op import Ops
+from pellucid.ir.transform import rebuild, transform
 from pellucid.ir.uop import UOp
 
 
 def add_control_flow(sink: UOp, target: Target) -> UOp:
     """Order the effects of a kernel and nest its loops."""
-    done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
-        new = node.with_sources(tuple(done[s] for s in node.src))
-        if node.op is Ops.END and len(new.src) > 2:
-            body = new.src[0]
-            for axis in reversed(new.src[1:]):
-                body = body.end(axis)
-            new = body
-        done[node] = new
-    sink = done[sink]
+    sink = transform(sink, _nested)
     return sink.with_sources(tuple(_in_order(sink.src)))
+
+
+def _nested(node: UOp) -> UOp:
+    """An END for each loop, the last range innermost."""
+    if node.op is not Ops.END:
+        return node
+    body, *ranges = node.src
+    for axis in reversed(ranges):
+        body = body.end(axis)
+    return body
 
 
 def _in_order(effects: tuple[UOp, ...]) -> list[UOp]:
@@ -57,20 +59,18 @@ def _in_order(effects: tuple[UOp, ...]) -> list[UOp]:
 
 def _wait(effect: UOp, before_read: dict[UOp, UOp], before_write: dict[UOp, UOp]) -> UOp:
     """Let the reads and the writes of *effect* wait for what stands in front of them."""
-    nodes = effect.toposort()
-    targets = {n.src[0] for n in nodes if n.op is Ops.STORE}
-    done: dict[UOp, UOp] = {}
-    written: dict[UOp, UOp] = {}
-    for node in nodes:
-        sources = tuple(done[s] for s in node.src)
+    places: dict[UOp, UOp] = {}  # what a STORE goes to
+
+    def waiting(node: UOp, sources: tuple[UOp, ...]) -> UOp:
         if node.op is Ops.STORE:
-            sources = (written[node.src[0]], *sources[1:])
-        done[node] = node.with_sources(sources)
+            return node.with_sources((places[node.src[0]], *sources[1:]))
+        after = node.with_sources(sources)
         if node.op is Ops.INDEX:
-            done[node] = _redirected(done[node], before_read)
-            if node in targets:
-                written[node] = _redirected(node.with_sources(sources), before_write)
-    return done[effect]
+            places[node] = _redirected(after, before_write)
+            return _redirected(after, before_read)
+        return after
+
+    return rebuild(effect, waiting)
 
 
 def _redirected(index: UOp, waits: dict[UOp, UOp]) -> UOp:

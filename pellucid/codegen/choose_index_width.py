@@ -2,11 +2,13 @@
 
 VECTOR form -> SCALAR form.
 
-    before    x[i * 70000 + j]    index, i < 70000         after    x[CAST(i, int64) * 70000 + CAST(j, int64)]
-    before    x[i * 4 + j]        index, i < 100           after    the same in int32
+    before    x[i * 70000 + j]     index, i < 70000
+    after     x[CAST(i, int64) * 70000 + CAST(j, int64)]
 
-A width is a property of one node: it holds the node's own values and is no narrower than its sources'. A value cast to
-`index` keeps its type when that is one of the two.
+    before    x[i * 4 + j]         index, i < 100          after    the same in int32
+
+A width is a property of one node: it holds the node's own values and is no narrower than its
+sources'. A value cast to `index` keeps its type when that is one of the two.
 """
 
 from __future__ import annotations
@@ -15,50 +17,38 @@ from pellucid.core.dtype import DType, dtypes
 from pellucid.core.target import Target
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
+from pellucid.ir.transform import rebuild
 from pellucid.ir.uop import UOp
 
 
 def choose_index_width(sink: UOp, target: Target) -> UOp:
     """Replace the type `index` by int32 or int64 everywhere."""
-    done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
-        sources = tuple(done[s] for s in node.src)
-        if node.dtype.is_index or any(s.dtype.is_index for s in node.src):
-            done[node] = _with_width(node, sources)
-        else:
-            done[node] = node.with_sources(sources)
-    return done[sink]
+    return rebuild(sink, _with_width)
 
 
 def _own_width(node: UOp) -> DType:
     """The narrowest type that holds all values of an index."""
     low, high = bounds(node)
-    return dtypes.int32 if -(2**31) <= low and high < 2**31 else dtypes.int64
+    return dtypes.int32 if low >= -(2**31) and high < 2**31 else dtypes.int64
 
 
 def _with_width(node: UOp, sources: tuple[UOp, ...]) -> UOp:
-    lanes = node.dtype.lanes
+    was_index = [s.dtype.is_index for s in node.src]
+    if not node.dtype.is_index and not any(was_index):
+        return node.with_sources(sources)
     if node.op is Ops.CAST and node.dtype.is_index:
         return _from_value(node, sources[0])
     if node.op is Ops.RANGE or node.op is Ops.SPECIAL:
         width = _wider(_own_width(node), sources[0].dtype)
         return UOp(node.op, width, (sources[0].cast(width),), node.arg)
-    was_index = [s.dtype.is_index for s in node.src]
-    if not node.op.is_elementwise or node.op is Ops.CAST or node.op is Ops.BITCAST:
-        dtype = node.dtype
-        if dtype.is_index:
-            given = (s.dtype for s, was in zip(sources, was_index, strict=True) if was)
-            dtype = _wider(_own_width(node), *given).vec(lanes)
-            sources = tuple(
-                s.cast(dtype) if was else s for s, was in zip(sources, was_index, strict=True)
-            )
-        return UOp(node.op, dtype, sources, node.arg)
+    if not node.dtype.is_index and (not node.op.is_elementwise or node.op is Ops.CAST):
+        return node.with_sources(sources)
     widths = [s.dtype for s, was in zip(sources, was_index, strict=True) if was]
     width = _wider(_own_width(node) if node.dtype.is_index else dtypes.int32, *widths)
     sources = tuple(
         _cast_index(s, width) if was else s for s, was in zip(sources, was_index, strict=True)
     )
-    dtype = width.vec(lanes) if node.dtype.is_index else node.dtype
+    dtype = width.vec(node.dtype.lanes) if node.dtype.is_index else node.dtype
     return UOp(node.op, dtype, sources, node.arg)
 
 

@@ -2,14 +2,15 @@
 
 VECTOR form -> VECTOR form without vector indices. With four lanes, before and after:
 
-    LOAD(x[SPLAT(i * 4) + (0, 1, 2, 3)])     LOAD(x[i * 4])                            one wide access
-    LOAD(x[SPLAT(i) + (0, 0, 0, 0)])         SPLAT(LOAD(x[i]))                         one scalar
-    LOAD(x[SPLAT(i) + (3, 2, 1, 0)])         LANE(LOAD(x[i]), (3, 2, 1, 0))            wide, reversed
-    LOAD(x[SPLAT(i) + (0, 1, 8, 9)])         STACK(LOAD(x[i]) 2 lanes, LOAD(x[i + 8]) 2 lanes)
+    LOAD(x[SPLAT(i * 4) + (0, 1, 2, 3)])     LOAD(x[i * 4])                 one wide access
+    LOAD(x[SPLAT(i) + (0, 0, 0, 0)])         SPLAT(LOAD(x[i]))              one scalar
+    LOAD(x[SPLAT(i) + (3, 2, 1, 0)])         LANE(LOAD(x[i]), (3, 2, 1, 0)) wide, reversed
+    LOAD(x[SPLAT(i) + (0, 1, 8, 9)])         STACK(LOAD(x[i]), LOAD(x[i + 8]))    two lanes each
     LOAD(x[p])     p a vector of data        STACK(LOAD(x[LANE(p, 0)]), LOAD(x[LANE(p, 1)]), …)
 
-and likewise for STORE, with a GROUP of STOREs. Validity stays the third source of INDEX: one bool where all lanes agree, else a
-vector. A vector index is read as a scalar base plus a literal offset for each lane (`lane_offsets`).
+and likewise for STORE, with a GROUP of STOREs. Validity stays the third source of INDEX: one bool
+where all lanes agree, else a vector. A vector index is read as a scalar base plus a literal offset
+for each lane (`lane_offsets`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pellucid.core.target import Target
 from pellucid.ir.bounds import alignment
 from pellucid.ir.op import Ops
 from pellucid.ir.simplify import simplify
+from pellucid.ir.transform import transform
 from pellucid.ir.uop import UOp
 
 
@@ -29,16 +31,7 @@ def coalesce_memory(sink: UOp, target: Target) -> UOp:
     nodes = sink.toposort()
     if not any(n.op in accesses and n.src[0].src[1].dtype.lanes > 1 for n in nodes):
         return sink
-    joiner = _Joiner(target.has_masked_memory)
-    done: dict[UOp, UOp] = {}
-    for node in nodes:
-        new = node.with_sources(tuple(done[s] for s in node.src))
-        if node.op is Ops.LOAD and new.src[0].src[1].dtype.lanes > 1:
-            new = joiner.load(new.src[0])
-        elif node.op is Ops.STORE and new.src[0].src[1].dtype.lanes > 1:
-            new = joiner.store(new.src[0], new.src[1])
-        done[node] = new
-    return simplify(done[sink])
+    return simplify(transform(sink, _Joiner(target.has_masked_memory).visit))
 
 
 class Lanes(NamedTuple):
@@ -65,6 +58,14 @@ class _Joiner:
         self.can_mask = can_mask
         self.known: dict[UOp, Lanes | None] = {}
         self.lanes: dict[tuple[UOp, int], UOp] = {}
+
+    def visit(self, node: UOp) -> UOp:
+        """*node*, or what an access with a vector index becomes."""
+        if node.op is Ops.LOAD and node.src[0].src[1].dtype.lanes > 1:
+            return self.load(node.src[0])
+        if node.op is Ops.STORE and node.src[0].src[1].dtype.lanes > 1:
+            return self.store(node.src[0], node.src[1])
+        return node
 
     def load(self, index: UOp) -> UOp:
         """The value of LOAD(index) without a vector index."""

@@ -6,8 +6,8 @@ SCALAR form -> NATIVE form.
               STORE(y[i, v], a)                              STORE(y[i], a, v)
               LOAD(x[i, v])     v proved true                LOAD(x[i])
 
-A gate has as many lanes as the value: one for all becomes a SPLAT. `WHERE(v, load, fill)` takes its fill into the load when the
-load has the same validity, or one that implies nothing less.
+A gate has as many lanes as the value: one for all becomes a SPLAT. `WHERE(v, load, fill)` takes
+its fill into the load when the load has the same validity.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from __future__ import annotations
 from pellucid.core.target import Target
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
+from pellucid.ir.transform import transform
 from pellucid.ir.uop import UOp
 
 
 def move_validity_into_gates(sink: UOp, target: Target) -> UOp:
     """Make every INDEX one of two sources, with gates on the accesses."""
-    done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
-        done[node] = _visit(node.with_sources(tuple(done[s] for s in node.src)))
-    return done[sink]
+    return transform(sink, _visit)
 
 
 def _visit(node: UOp) -> UOp:

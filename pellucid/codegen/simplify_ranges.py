@@ -7,9 +7,9 @@ LOOP form -> LOOP form.
     merge    y[i * 33 + j] = x[i * 33 + j]           ->   y[r] = x[r]       r over 12 * 33
     clear    x[k, k < 4]     k over 4                ->   x[k]
 
-A range is split where it is divided by a literal that divides its size; the quotient and the remainder are then ranges.
-Two ranges of one nest merge when every index grows by the size of the inner one times as much along the outer one as along
-the inner one.
+A range is split where it is divided by a literal that divides its size; the quotient and the
+remainder are then ranges. Two ranges of one nest merge when every index grows by the size of the
+inner one times as much along the outer one as along the inner one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 from pellucid.core.target import Target
 from pellucid.ir.op import Ops
 from pellucid.ir.simplify import simplify
-from pellucid.ir.transform import next_range_id, transform
+from pellucid.ir.transform import next_range_id, rebuild, transform
 from pellucid.ir.uop import UOp
 
 
@@ -107,17 +107,17 @@ def _nest(axis: UOp, divisors: set[int]) -> bool:
 
 def _exchange(sink: UOp, pairs: dict[UOp, tuple[UOp, UOp]]) -> UOp:
     """Put (outer, inner) in the place of each RANGE."""
-    done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
+
+    def exchanged(node: UOp, sources: tuple[UOp, ...]) -> UOp:
         if node in pairs:
             outer, inner = pairs[node]
-            done[node] = outer * inner.src[0].arg + inner
-        elif node.op is Ops.END or node.op is Ops.REDUCE:
+            return outer * inner.src[0].arg + inner
+        if node.op is Ops.END or node.op is Ops.REDUCE:
             ranges = (p for r in node.src[1:] for p in pairs.get(r, (r,)))
-            done[node] = node.with_sources((done[node.src[0]], *ranges))
-        else:
-            done[node] = node.with_sources(tuple(done[s] for s in node.src))
-    return done[sink]
+            sources = (sources[0], *ranges)
+        return node.with_sources(sources)
+
+    return rebuild(sink, exchanged)
 
 
 # ---- merge ----------------------------------------------------------------------------------------
@@ -218,14 +218,12 @@ def linear_strides(index: UOp) -> dict[UOp, int | None]:
 def _replace_roots(
     sink: UOp, exchanged: dict[UOp, UOp], outer: UOp, inner: UOp, merged: UOp
 ) -> UOp:
-    done: dict[UOp, UOp] = {}
-    for node in sink.toposort():
+    def replaced(node: UOp, sources: tuple[UOp, ...]) -> UOp:
         if node in exchanged:
-            done[node] = exchanged[node]
-            continue
-        sources = [done[s] for s in node.src]
+            return exchanged[node]
         if (node.op is Ops.END or node.op is Ops.REDUCE) and inner in node.src[1:]:
             ranges = (merged if r is inner else r for r in node.src[1:] if r is not outer)
-            sources = [sources[0], *ranges]
-        done[node] = node.with_sources(tuple(sources))
-    return simplify(done[sink])
+            sources = (sources[0], *ranges)
+        return node.with_sources(sources)
+
+    return simplify(rebuild(sink, replaced))

@@ -1,25 +1,28 @@
 """Rebuild a graph: every node once, sources first; and substitution that knows what a REDUCE binds.
 
-    transform(root, visit)          visit sees each node over its rebuilt sources, and may give another
+    transform(root, visit)          visit sees each node over its rebuilt sources
+    rebuild(root, visit)            visit sees each node as it was, and its rebuilt sources
     substitute_free(root, {i: 3})   exchange RANGEs where they are free
 
-A REDUCE binds its ranges: `REDUCE(x[i, k], k)` depends on i alone. When i is replaced and a copy of the REDUCE
-must run in a loop of its own, its k must be another RANGE than the k of the original:
+A REDUCE binds its ranges: `REDUCE(x[i, k], k)` depends on i alone. When i is replaced and a copy
+of the REDUCE must run in a loop of its own, its k must be another RANGE than that of the original:
 
-    substitute_free(REDUCE(x[i, k], k), {i: j}, fresh)  ->  REDUCE(x[j, k'], k')         k' = fresh(k)
+    substitute_free(REDUCE(x[i, k], k), {i: j}, fresh)  ->  REDUCE(x[j, k'], k')    k' = fresh(k)
 
-and a REDUCE that depends on none of the replaced ranges stays the node it is, so both copies share it.
+and a REDUCE that depends on none of the replaced ranges stays the node it is: both copies share it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from pellucid.ir import origin
 from pellucid.ir.arg import RangeArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
 Visit = Callable[[UOp], UOp]
+Rebuild = Callable[[UOp, tuple[UOp, ...]], UOp]
 Fresh = Callable[[UOp], UOp]
 
 
@@ -28,17 +31,27 @@ def transform(root: UOp, visit: Visit) -> UOp:
 
     >>> from pellucid.core.dtype import dtypes
     >>> x = UOp.const(dtypes.int32, 2) + 3
-    >>> transform(x, lambda n: n.const_like(5) if n.op is Ops.CONST and n.arg == 2 else n).src[0].arg
+    >>> transform(x, lambda n: n.const_like(5) if n.is_const and n.arg == 2 else n).src[0].arg
     5
+    """
+    return rebuild(root, lambda node, sources: visit(node.with_sources(sources)))
+
+
+def rebuild(root: UOp, visit: Rebuild) -> UOp:
+    """Rebuild *root* bottom-up: *visit* gets each node as it was, and its rebuilt sources.
+
+    What is made for a node inherits the lines of the user's program that the node came from.
     """
     done: dict[UOp, UOp] = {}
     for node in root.toposort():
-        done[node] = visit(node.with_sources(tuple(done[s] for s in node.src)))
+        after = done[node] = visit(node, tuple(done[s] for s in node.src))
+        if origin.recording and after is not node:
+            origin.inherit(node, after)
     return done[root]
 
 
 def fresh_ranges(root: UOp) -> Fresh:
-    """A maker of RANGEs with ids that *root* does not use; the same RANGE always gets the same copy."""
+    """A maker of copies of RANGEs, with ids that *root* does not use; one copy for each RANGE."""
     number = next_range_id(root)
     copies: dict[UOp, UOp] = {}
 
@@ -83,6 +96,8 @@ def _substitute(root: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: M
             done[node] = node.with_sources(tuple(done[s] for s in node.src))
         else:
             done[node] = _rebind(node, mapping, fresh, memo)
+        if origin.recording and done[node] is not node:
+            origin.inherit(node, done[node])
     return done[root]
 
 

@@ -1,6 +1,6 @@
 """The hand-written choice of actions for a kernel.
 
-    matmul 64 x 64 x 64, 16 lanes      ->   k in blocks of 16 (rounding), 6 rows x 4 vectors of accumulators
+    matmul 64 x 64 x 64, 16 lanes      ->   k in blocks of 16 (rounding), 4 rows x 4 vectors of accumulators
     sum of 100 000 numbers             ->   4 accumulators of 16 lanes, nested in blocks of 16
     y = x * 2 + z over 1000            ->   62 vectors of 16, then 8 scalars
 
@@ -335,7 +335,7 @@ def _choose_tile(costs: _Costs, lanes: dict[UOp, int]) -> _Tile:
     outputs = [a for a in costs.axes if a not in costs.reduced]
     inside = [a for a in costs.accesses if any(r in costs.reduced for r in a.ranges)]
     registers = costs.target.num_vector_registers
-    budget = max(1, (registers * 3 // 4) // len(sums))
+    budget = max(1, registers // 2 // len(sums))
     body = max(8, sum(len(n.src[0].toposort()) for n in sums) // 2)
     budget = min(budget, max(1, MAX_BODY_NODES // body))
     wide = next((a for a in outputs if a in lanes and any(a in n.ranges for n in sums)), None)
@@ -343,7 +343,7 @@ def _choose_tile(costs: _Costs, lanes: dict[UOp, int]) -> _Tile:
         strided = any(stride_of(a.src[1], wide) not in (0, 1) for a in inside)
         most = 1 if strided else 4 if registers >= 32 else 2
         tile.copies[wide] = max(1, min(most, budget, (size_of(wide) or 1) // lanes[wide]))
-        budget = min(budget // tile.copies[wide], 6 if tile.copies[wide] > 2 else 12)
+        budget = min(budget // tile.copies[wide], 8)
     elif any(a in lanes for n in sums for a in n.src[1:]):
         budget = min(budget, 16)
     else:
@@ -387,6 +387,7 @@ def balanced(size: int, most: int) -> int:
 
 def _plan_outputs(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
     """Copies first, lanes last: a split copies what is inside of it with the kinds that it has."""
+    _order_panels(plan, lanes, tile)
     outputs = [a for a in axes_of(plan.sink) if end_of(plan.sink, a) is not None]
     for axis in reversed(outputs):
         copies = tile.copies.get(axis, 1)
@@ -397,6 +398,19 @@ def _plan_outputs(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
     for axis in reversed(outputs):
         if axis in lanes:
             _lanes_of_output(plan, axis, lanes[axis], tile)
+
+
+def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
+    """Put the rows of a tile inside of its vectors: the panel that all rows read stays in cache."""
+    rows = [a for a, copies in tile.copies.items() if a not in lanes and copies > 1]
+    wide = next((a for a in tile.copies if a in lanes), None)
+    if wide is None or not rows:
+        return
+    end = end_of(plan.sink, wide)
+    ranges = end.src[1:] if end is not None else ()
+    if rows[0] in ranges and ranges.index(rows[0]) < ranges.index(wide):
+        other = axes_of(plan.sink).index(wide)
+        plan.do("swap", rows[0].arg.id, other, "the panel that all rows read stays in cache")
 
 
 def _lanes_of_output(plan: Plan, axis: UOp, lanes: int, tile: _Tile) -> None:
@@ -437,13 +451,18 @@ def _plan_threads(plan: Plan, busy_us: float) -> None:
     loops = [r for r in loops if (size_of(r) or 1) >= 2]
     if not loops:
         return
-    enough = [r for r in loops if (size_of(r) or 1) >= plan.target.cores]
-    axis = enough[0] if enough else max(loops, key=lambda r: size_of(r) or 1)
+    axis = max(loops, key=lambda r: (round(_balance(r, plan.target.cores), 1), -loops.index(r)))
     first = largest.src[1]
     if first is not axis:
         other = axes_of(plan.sink).index(first)
         plan.do("swap", axis.arg.id, other, "the axis for threads stands outermost")
     plan.do("thread", axis.arg.id, 0, reason)
+
+
+def _balance(axis: UOp, cores: int) -> float:
+    """The part of the cores' time that is used when they share an axis."""
+    size = size_of(axis) or 1
+    return size / (-(-size // cores) * cores)
 
 
 def _iterations(end: UOp) -> int:
