@@ -125,6 +125,8 @@ class Autograd(Convolution):
         """
         root, back = history.expand(self.uop)
         leaves = _leaves_in(root)
+        if not leaves or not all(storage.requires_grad for storage in leaves.values()):
+            _refuse_cuts(root)
         if not leaves:
             raise GradientError(
                 "this value depends on no tensor that wants a gradient",
@@ -154,6 +156,7 @@ class Autograd(Convolution):
         root, back = history.expand(self.uop)
         wanted: list[list[UOp]] = []
         leaves = _leaves_in(root)
+        _refuse_cuts(root)
         for target in targets:
             same = [n for n, s in leaves.items() if s is target._storage and target._window is None]
             wanted.append(same or [history.expand(target.uop)[0]])
@@ -222,12 +225,12 @@ def _differentiate(
     root: UOp, back: dict[UOp, UOp], seed: UOp, targets: Sequence[UOp]
 ) -> list[UOp | None]:
     """Gradients of an expanded graph, which read realised values where there are some."""
-    _refuse_cuts(root)
     found: list[Any] = list(rules.gradient(root, seed, targets))
     return [None if node is None else node.substitute(back) for node in found]
 
 
 def _refuse_cuts(root: UOp) -> None:
+    """Raise if a way to a leaf was given up; none that leads to a leaf which asked ever is."""
     for node in root.toposort(lambda n: n.op is not Ops.DETACH):
         if node.op is Ops.BUFFER and history.is_cut(node):
             raise GradientError(
