@@ -3,7 +3,7 @@
 A check looks at one node and gives None, or the sentence that says what is wrong with it.
 Checks about a whole kernel look at its SINK, those about a program's order at its LINEAR.
 form.py says which checks belong to which form, verify.py runs them, and the docs print the
-docstrings.
+docstrings. The file is long because it is a list: each entry stands alone.
 
     reduce_names_a_range(REDUCE(x))  ->  "REDUCE without a range"
 """

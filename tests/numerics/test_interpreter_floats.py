@@ -16,17 +16,15 @@ import numpy.typing as npt
 import pytest
 
 from pellucid.core.dtype import DType, dtypes, round_to, value_of_bits
+from pellucid.ir.interpret.arithmetic import apply, reduce_values, threefry
 from pellucid.ir.interpret.values import (
-    apply,
     bitcast_values,
     cast_values,
     from_storage,
     literal,
     quiet,
-    reduce_values,
     round_values,
     storage_dtype,
-    threefry,
     to_storage,
 )
 from pellucid.ir.op import Op, Ops

@@ -12,7 +12,8 @@ import pytest
 
 from pellucid.core.dtype import DType, Scalar, dtypes, wrap
 from pellucid.core.errors import InterpretError
-from pellucid.ir.interpret.values import apply, cast_values, reduce_values, value_dtype
+from pellucid.ir.interpret.arithmetic import apply, reduce_values
+from pellucid.ir.interpret.values import cast_values, value_dtype
 from pellucid.ir.op import Op, Ops, shift_left, shift_right
 
 Array = npt.NDArray[Any]

@@ -4,10 +4,11 @@
     run_schedule(linear, buffers)        SCHEDULE form: every CALL in order
     run_kernel(root, buffers, vars)      LOOP, VECTOR, SCALAR, NATIVE and LINEAR forms, in place
 
-    values.py     types as arrays, every elementwise op        tensors.py    whole tensors
-    structure.py  the order of a kernel, as nested loops       machine.py    one work-item
-    loops.py      all iterations at once                       memory.py     bounds, races
-    kernels.py    launches, work-groups, schedules             mapping.py    what is read for what
+    values.py     types as arrays, casts                   arithmetic.py  elementwise ops, sums
+    tensors.py    whole tensors                            structure.py   the order of a kernel
+    machine.py    one work-item                            loops.py       all iterations at once
+    memory.py     bounds, races                            kernels.py     launches, schedules
+    mapping.py    what is read for what
 
 Slow and obvious wins over fast: this is what every pass and every backend is compared with.
 """

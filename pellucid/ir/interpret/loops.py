@@ -20,10 +20,11 @@ from typing import Any, Final
 import numpy as np
 
 from pellucid.core.errors import InterpretError
+from pellucid.ir.interpret.arithmetic import reduce_values
 from pellucid.ir.interpret.machine import Machine, read_early
 from pellucid.ir.interpret.memory import Memory, Visitor
 from pellucid.ir.interpret.structure import storage_of, values_used
-from pellucid.ir.interpret.values import Array, reduce_values
+from pellucid.ir.interpret.values import Array
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 

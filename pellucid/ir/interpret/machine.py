@@ -16,9 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 from pellucid.core.errors import ExecutionError, InterpretError
+from pellucid.ir.interpret.arithmetic import meaning, reduce_values
 from pellucid.ir.interpret.memory import Address, Memory, Visitor, make_address
 from pellucid.ir.interpret.structure import Branch, Item, Loop, values_used
-from pellucid.ir.interpret.values import Array, literal, meaning, reduce_values
+from pellucid.ir.interpret.values import Array, literal
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 

@@ -17,15 +17,8 @@ import numpy as np
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import ExecutionError, IndexOutOfRangeError, InterpretError
-from pellucid.ir.interpret.values import (
-    Array,
-    apply,
-    cast_values,
-    from_storage,
-    literal,
-    quiet,
-    reduce_values,
-)
+from pellucid.ir.interpret.arithmetic import apply, reduce_values
+from pellucid.ir.interpret.values import Array, cast_values, from_storage, literal, quiet
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 
