@@ -2,19 +2,23 @@
 
     python benchmarks/fit_polynomials.py > pellucid/codegen/decompositions/coefficients.py
 
-Each is the polynomial of its degree with the smallest largest error, weighted so that this is the relative
-error of the function that is computed from it. Method: the exchange algorithm of E. Ya. Remez (1934), as in
-N. J. Higham and others, "Handbook of Floating-Point Arithmetic", 2nd edition, 2018, section 10.3, in 60 digits, on
-a grid of Chebyshev nodes. Coefficients are rounded to the type the lowest powers first, and what is
-left is fitted again after each of them, so that their errors of rounding are taken up by the others.
+Each is the polynomial of its degree with the smallest largest error, weighted so that this is the
+relative error of the function that is computed from it. Method: the exchange algorithm of E. Ya.
+Remez (1934), as in N. J. Higham and others, "Handbook of Floating-Point Arithmetic", 2nd edition,
+2018, section 10.3, in 60 digits, on a grid of Chebyshev nodes. Coefficients are rounded to the
+type the lowest powers first, and what is left is fitted again after each of them, so that their
+errors of rounding are taken up by the others.
 
 The reductions of arguments need pi and ln 2 in pieces; they are computed here too.
 """
+
+# ruff: noqa: E731  (a table of one-line functions)
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import mpmath
 import numpy as np
@@ -23,7 +27,8 @@ from mpmath import mp, mpf
 mp.dps = 60
 NODES = 400
 ONE_BY_ONE = 3
-Function = Callable[[mpf], mpf]
+Number: TypeAlias = Any  # mpmath has no types
+Function = Callable[[Number], Number]
 
 
 def fit(
@@ -51,7 +56,7 @@ def fit(
     return fixed, error
 
 
-def horner(coefficients: list, x: mpf) -> mpf:
+def horner(coefficients: list[Any], x: Number) -> Number:
     """The value of a polynomial."""
     total = mpf(0)
     for c in reversed(coefficients):
@@ -59,7 +64,9 @@ def horner(coefficients: list, x: mpf) -> mpf:
     return total
 
 
-def remez(grid: list, wanted: list, weights: list, fixed: list, degree: int) -> list:
+def remez(
+    grid: list[Any], wanted: list[Any], weights: list[Any], fixed: list[Any], degree: int
+) -> list[Any]:
     """Coefficients of the powers that are not *fixed*, by exchange on the grid."""
     first = len(fixed)
     count = degree + 1 - first
@@ -89,7 +96,7 @@ def remez(grid: list, wanted: list, weights: list, fixed: list, degree: int) -> 
     return best
 
 
-def extremes(error: list, count: int) -> list[int]:
+def extremes(error: list[Any], count: int) -> list[int]:
     """The largest error between each two changes of sign, *count* of them in a row."""
     found: list[int] = []
     for k, e in enumerate(error):
@@ -105,7 +112,7 @@ def extremes(error: list, count: int) -> list[int]:
     return found
 
 
-def pieces(value: mpf, *bits: int) -> list[float]:
+def pieces(value: Number, *bits: int) -> list[float]:
     """*value* as a sum of floats, the first ones with so many bits and rounded towards zero."""
     parts = []
     for count in bits:
@@ -141,19 +148,21 @@ LN2_HALF = 0.34658
 one = mpf(1)
 
 
-def jobs() -> list[tuple]:
+def jobs() -> list[tuple[Any, ...]]:
     """name, function, weight, interval, degree in single, degree in double (None: not needed)."""
     exp = lambda r: (mpmath.expm1(r) - r) / r**2
     exp2 = lambda r: mpmath.expm1(r * mpmath.log(2)) / r
     log = lambda f: (mpmath.log1p(f) - f + f**2 / 2) / f**3
     log2 = lambda f: (mpmath.log1p(f) / mpmath.log(2) - f / mpmath.log(2)) / f**2
-    atanh = lambda z: 2 * (mpmath.atanh(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
+    atanh: Function = lambda z: (
+        2 * (mpmath.atanh(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
+    )
     atanh_rest = lambda z: (atanh(z) - mpf(2) / 3) / z
     sin = lambda z: (mpmath.sin(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
     cos = lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1 + z / 2) / z**2
     tanh = lambda z: (mpmath.tanh(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
     erf = lambda z: mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1
-    log_erfc = lambda t: mpmath.log(mpmath.erfc(t))
+    log_erfc: Function = lambda t: mpmath.log(mpmath.erfc(t))
     return [
         ("EXP", exp, lambda r: r**2 / mpmath.exp(r), -LN2_HALF, LN2_HALF, 4, 9),
         ("EXP2", exp2, lambda r: abs(r) / mpmath.power(2, r), -0.5, 0.5, 6, 11),
@@ -272,7 +281,8 @@ def main() -> None:
     print(")")
 
 
-HEAD = '''"""Numbers that the decompositions are made of. Written by benchmarks/fit_polynomials.py; see there.
+HEAD = '''"""Numbers that the decompositions are made of. Written by
+benchmarks/fit_polynomials.py; see there.
 
 Polynomials are listed from power 0 up. Constants in pieces add up to the number; the leading pieces
 have few enough bits that their product with a small integer is exact.

@@ -3,11 +3,11 @@
 SCALAR form -> SCALAR form of native ops.
 
     before    x[i // 8]          MAX(a, 0.0)            a + b * -1      EXP(a)
-    after     x[i >> 3]          a <= 0.0 ? 0.0 : a     a - b           a polynomial, scaled by a power of 2
+    after     x[i >> 3]          a <= 0.0 ? 0.0 : a     a - b           a polynomial, times 2**n
 
-The spellings stand in `decompositions`, one family a file. Integer ones use bounds, so that a quotient of
-non-negative numbers is a plain division. Functions of small floats are computed in float32 and rounded once.
-What is vectorised stays vectorised: every op here is elementwise.
+The spellings stand in `decompositions`, one family a file. Integer ones use bounds, so that a
+quotient of non-negative numbers is a plain division. Functions of small floats are computed in
+float32 and rounded once. What is vectorised stays vectorised: every op here is elementwise.
 """
 
 from __future__ import annotations

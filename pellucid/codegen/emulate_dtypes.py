@@ -5,17 +5,20 @@ SCALAR form -> SCALAR form of native types.
     before    half x[i] * half y[i]                 half: float16
     after     round(widen(x[i]) * widen(y[i]))      x, y: buffers of uint16; in float32
 
-A small float is kept as the float32 of the same value. It is widened where it is loaded and packed where it is stored; each op
-is done in float32 and its result rounded to nearest even in the small type, at once: float32 is so much wider (24 >= 2 * 11 + 2 bits)
-that rounding twice cannot be seen for + - * / and sqrt. Casts from wider types go to float32 by rounding to odd, for the same end.
-What is only moved is never unpacked: a load that is stored keeps its bits.
+A small float is kept as the float32 of the same value. It is widened where it is loaded and
+packed where it is stored; each op is done in float32 and its result rounded to nearest even in
+the small type, at once: float32 is so much wider (24 >= 2 * 11 + 2 bits) that rounding twice
+cannot be seen for + - * / and sqrt. Casts from wider types go to float32 by rounding to odd, for
+the same end. What is only moved is never unpacked: a load that is stored keeps its bits.
 
-Rounding works on the bits of the float32: adding half a unit of the small type's last place (less one, where that place is even) and
-cutting off. Below the smallest normal number the last place is fixed, so adding and subtracting a large power of 2 rounds there.
-Where the target converts float16 itself (`native_dtypes` has it), its instructions do it.
+Rounding works on the bits of the float32: adding half a unit of the small type's last place (less
+one, where that place is even) and cutting off. Below the smallest normal number the last place is
+fixed, so adding and subtracting a large power of 2 rounds there. Where the target converts
+float16 itself (`native_dtypes` has it), its instructions do it.
 
-Source: S. A. Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30, 1995; S. Boldo, G. Melquiond, "Emulation of FMA
-and correctly rounded sums: proved algorithms using rounding to odd", 2008; P. Micikevicius and others, "FP8 formats for deep learning", 2022.
+Source: S. A. Figueroa, "When is double rounding innocuous?", SIGNUM Newsletter 30, 1995; S.
+Boldo, G. Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using
+rounding to odd", 2008; P. Micikevicius and others, "FP8 formats for deep learning", 2022.
 """
 
 from __future__ import annotations
@@ -67,7 +70,7 @@ def storage_dtype(dtype: DType) -> DType:
 
 
 class _Emulation:
-    """One run: `done` maps nodes to what they became; `packed` small values to their bits, where these are at hand."""
+    """One run: `done` maps nodes to their results, `packed` values to their bits, where at hand."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -198,7 +201,7 @@ _VISITORS = {
 }
 
 
-# ---- formats, by integer ops -----------------------------------------------------------------------
+# ---- formats, by integer ops ---------------------------------------------------------------------
 
 
 def _bias(dtype: DType) -> int:
@@ -208,8 +211,8 @@ def _bias(dtype: DType) -> int:
 def widen(bits: UOp, dtype: DType) -> UOp:
     """The value of a small float's bits, as a float32.
 
-    Exponent and mantissa move to their places in a float32; multiplying by a power of 2 corrects the
-    exponent's bias, of denormals too.
+    Exponent and mantissa move to their places in a float32; multiplying by a power of 2 corrects
+    the exponent's bias, of denormals too.
     """
     wide = bits.cast(dtypes.uint32)
     if dtype is dtypes.bfloat16:
@@ -278,8 +281,8 @@ def pack(x: UOp, dtype: DType) -> UOp:
 def to_odd_single(x: UOp, dtype: DType) -> UOp:
     """A float32 that rounds to the small type as x does; x is of any other type.
 
-    Of a float64 or a large integer all bits that a float32 loses are gathered in its last one, which
-    is far below the small type's last place.
+    Of a float64 or a large integer all bits that a float32 loses are gathered in its last one,
+    which is far below the small type's last place.
     """
     if x.dtype.scalar is SINGLE:
         return x
@@ -297,7 +300,7 @@ def to_odd_single(x: UOp, dtype: DType) -> UOp:
 
 
 def _with_sticky_bit(x: UOp) -> UOp:
-    """A 64-bit integer with its lowest 16 bits gathered in one, where it is large enough that this cannot show."""
+    """A 64-bit integer with its lowest 16 bits gathered in one, where that cannot show."""
     mask = (1 << 16) - 1
     lost = (x & literal(x, mask)).ne(literal(x, 0)).cast(x.dtype.scalar)
     gathered = (x & literal(x, ~mask if not x.dtype.is_unsigned else ~mask % 2**64)) | shift_left(

@@ -1,4 +1,4 @@
-"""Spelled-out ops mean what the op table says: on the interpreter, and compiled by both renderers."""
+"""Spelled-out ops mean what the op table says: interpreted, and compiled by both renderers."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_floats_to_integers(device: str, source: DType, lanes: int) -> None:
 
 
 def test_threefry_gives_the_published_answers(device: str) -> None:
-    """kat_vectors of Random123, threefry2x32 with 20 rounds: counter words, key words, result words."""
+    """kat_vectors of Random123, threefry2x32, 20 rounds: words of counter, key and result."""
     ones = 0xFFFFFFFF
     known = [
         ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),

@@ -1,4 +1,4 @@
-"""Small floats computed in float32: the same bits as the interpreter, which rounds each op once from float64."""
+"""Small floats in float32: the same bits as the interpreter, which rounds each op once."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ from pellucid.ir.uop import UOp
 from pellucid.render import CRenderer, LLVMRenderer
 from tests.codegen.test_decompose_ops import (
     check,
-    device,  # noqa: F401  (a fixture)
     differing,
     elementwise,
     lowered,
     run_compiled,
     storage,
 )
+
+
+@pytest.fixture(params=["CPU:LLVM", "CPU:C"])
+def device(request: pytest.FixtureRequest) -> str:
+    """Each device in turn."""
+    return str(request.param)
+
 
 SMALL = (dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2)
 ML_DTYPES = {
@@ -54,7 +60,7 @@ def same_floats(dtype: DType, a: np.ndarray, b: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
-def test_every_value_widens(device: str, dtype: DType) -> None:  # noqa: F811
+def test_every_value_widens(device: str, dtype: DType) -> None:
     values = every_value(dtype)
     expected = values.view(ML_DTYPES[dtype]).astype(np.float32)
     got = compiled(device, lambda x: x.cast(dtypes.float32), dtype, values, dtypes.float32)
@@ -62,7 +68,7 @@ def test_every_value_widens(device: str, dtype: DType) -> None:  # noqa: F811
 
 
 def around(dtype: DType, wide: str) -> np.ndarray:
-    """All values of the type, all points midway between two, their neighbours, and random numbers."""
+    """All values, all points midway between two, their neighbours, and random numbers."""
     with np.errstate(over="ignore", invalid="ignore"):
         values = np.unique(every_value(dtype).view(ML_DTYPES[dtype]).astype(np.float64))
         values = values[np.isfinite(values)]
@@ -94,7 +100,7 @@ def around(dtype: DType, wide: str) -> np.ndarray:
 
 @pytest.mark.parametrize("wide", [dtypes.float32, dtypes.float64], ids=str)
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
-def test_casts_round_once(device: str, dtype: DType, wide: DType) -> None:  # noqa: F811
+def test_casts_round_once(device: str, dtype: DType, wide: DType) -> None:
     x = around(dtype, wide.name)
     got = compiled(device, lambda v: v.cast(dtype), wide, x, dtype)
     assert same_floats(dtype, got, to_storage(dtype, x))
@@ -104,7 +110,7 @@ def test_casts_round_once(device: str, dtype: DType, wide: DType) -> None:  # no
 @pytest.mark.parametrize(
     "given", [dtypes.bool, dtypes.int16, dtypes.int32, dtypes.int64, dtypes.uint64], ids=str
 )
-def test_integers_round_once(device: str, dtype: DType, given: DType) -> None:  # noqa: F811
+def test_integers_round_once(device: str, dtype: DType, given: DType) -> None:
     random = np.random.default_rng(1)
     if given.is_bool:
         x = np.array([0, 1] * 8, bool)
@@ -122,7 +128,7 @@ def test_integers_round_once(device: str, dtype: DType, given: DType) -> None:  
 
 
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
-def test_every_op_rounds_its_result(device: str, dtype: DType) -> None:  # noqa: F811
+def test_every_op_rounds_its_result(device: str, dtype: DType) -> None:
     values = every_value(dtype)
     random = np.random.default_rng(2)
     if dtype.bits == 8:
@@ -142,7 +148,7 @@ def test_every_op_rounds_its_result(device: str, dtype: DType) -> None:  # noqa:
     check(device, lambda x: x.cast(dtypes.float64), [values], [dtype], 16)
 
 
-def test_tiny_products_and_quotients_of_bfloat16(device: str) -> None:  # noqa: F811
+def test_tiny_products_and_quotients_of_bfloat16(device: str) -> None:
     """Results among the denormals, where float32 is no wider than it must be."""
     random = np.random.default_rng(3)
     a, b = (random.integers(0, 0x8000, 1 << 16).astype(np.uint16) for _ in "ab")
@@ -153,12 +159,12 @@ def test_tiny_products_and_quotients_of_bfloat16(device: str) -> None:  # noqa: 
 
 @pytest.mark.parametrize("to", SMALL, ids=str)
 @pytest.mark.parametrize("given", SMALL, ids=str)
-def test_casts_between_small_floats(device: str, given: DType, to: DType) -> None:  # noqa: F811
+def test_casts_between_small_floats(device: str, given: DType, to: DType) -> None:
     check(device, lambda x: x.cast(to), [every_value(given)], [given], 16)
 
 
 @pytest.mark.parametrize("dtype", SMALL, ids=str)
-def test_bits_pass_through(device: str, dtype: DType) -> None:  # noqa: F811
+def test_bits_pass_through(device: str, dtype: DType) -> None:
     values = every_value(dtype)
     integer = dtypes.uint8 if dtype.bits == 8 else dtypes.uint16
     copied = compiled(device, lambda x: x, dtype, values, dtype)
@@ -170,7 +176,7 @@ def test_bits_pass_through(device: str, dtype: DType) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("lanes", [1, 16])
-def test_lanes_do_not_matter(device: str, lanes: int) -> None:  # noqa: F811
+def test_lanes_do_not_matter(device: str, lanes: int) -> None:
     values = every_value(dtypes.float16)
     half = UOp.const(dtypes.float16.vec(lanes), 0.1)
     check(device, lambda x: x * half + half, [values], [dtypes.float16], lanes)

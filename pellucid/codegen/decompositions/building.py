@@ -1,7 +1,7 @@
 """Small pieces that the decompositions share.
 
-They build native ops directly: a fused multiply-add where the target has one, differences, shifts by literals,
-floats taken apart as integers.
+They build native ops directly: a fused multiply-add where the target has one, differences, shifts
+by literals, floats taken apart as integers.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
     erf(x) = x + x Q(x**2)             |x| < 9/10
            = 1 - exp(P(|x|))           beyond, with the sign of x
 
-P is a polynomial for the logarithm of 1 - erf, so that the exponential supplies the steep fall and the polynomial
-what is left, which is smooth. From 4 (float32) or 6 (float64) on the result is 1.
+P is a polynomial for the logarithm of 1 - erf, so that the exponential supplies the steep fall
+and the polynomial what is left, which is smooth. From 4 (float32) or 6 (float64) on the result is
+1.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
     exp(x) = 2**n * e**r        n = round(x / ln 2),  r = x - n ln 2,  |r| <= ln(2) / 2
 
-Rounding to an integer adds a number so large that only integers are left: the low bits of that sum
-are n, in two's complement, and subtracting gives n as a float. The large number is chosen so that these bits are n plus
-twice the exponent's bias, of which one half and the other half become the exponents of two factors: each is a normal number, and
-their product with the polynomial overflows, underflows and rounds to denormals as it should, once.
+Rounding to an integer adds a number so large that only integers are left: the low bits of that
+sum are n, in two's complement, and subtracting gives n as a float. The large number is chosen so
+that these bits are n plus twice the exponent's bias, of which one half and the other half become
+the exponents of two factors: each is a normal number, and their product with the polynomial
+overflows, underflows and rounds to denormals as it should, once.
 
     tanh(x) = x + x**3 P(x**2)               |x| < 3/4
             = 1 - 2 / (exp(2 |x|) + 1)       beyond, with the sign of x
 
-Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, sections 11.2 (Cody and Waite's reduction) and
-10.4; the polynomials are ours (coefficients.py).
+Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, sections 11.2 (Cody and Waite's
+reduction) and 10.4; the polynomials are ours (coefficients.py).
 """
 
 from __future__ import annotations

@@ -4,18 +4,19 @@
     max(x, y)     (y < x ? x : y) & (x < y ? y : x), as bits; x + y where one is NaN
     int(x)        convert what is clamped to the range; NaN gives 0
 
-Of x and y that differ, both selections give the larger one; of equal ones they give y and x, which have the same
-bits unless they are zeros of both signs: `and` leaves the positive one (`or` the negative one, for min). On x86 each selection is
-one instruction, whose rule for NaN and zeros is the same.
+Of x and y that differ, both selections give the larger one; of equal ones they give y and x,
+which have the same bits unless they are zeros of both signs: `and` leaves the positive one (`or`
+the negative one, for min). On x86 each selection is one instruction, whose rule for NaN and zeros
+is the same.
 """
 
 from __future__ import annotations
 
 import math
 
+from pellucid.codegen.decompositions.building import literal
 from pellucid.core.dtype import DType, dtypes, round_to
 from pellucid.core.target import Target
-from pellucid.codegen.decompositions.building import literal
 from pellucid.ir.law import rule
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp

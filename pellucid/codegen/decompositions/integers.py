@@ -13,9 +13,9 @@ Source: H. S. Warren, "Hacker's Delight", 2nd edition, 2012, sections 2-1 and 10
 
 from __future__ import annotations
 
+from pellucid.codegen.decompositions.building import literal, shift_right, subtract
 from pellucid.core.dtype import dtypes
 from pellucid.core.target import Target
-from pellucid.codegen.decompositions.building import literal, shift_right, subtract
 from pellucid.ir.bounds import bounds
 from pellucid.ir.law import rule
 from pellucid.ir.op import Ops
@@ -107,7 +107,7 @@ def _signs_differ(remainder: UOp, y: UOp) -> UOp:
 
 
 def _truncated(x: UOp, y: UOp) -> tuple[UOp, UOp]:
-    """Quotient towards zero and its remainder; 0 and 0 for a zero divisor; the smallest / -1 wraps."""
+    """Quotient towards zero and remainder; 0 and 0 by zero; the smallest / -1 wraps."""
     zero, one = literal(x, 0), literal(x, 1)
     divisor, left = bounds(y), bounds(x)
     may_be_zero = divisor.min <= 0 <= divisor.max
@@ -153,7 +153,7 @@ def total_shift_right(node: UOp) -> UOp:
 
 
 def _is_within(count: UOp, x: UOp) -> bool:
-    return 0 <= bounds(count).min and bounds(count).max < x.dtype.bits
+    return bounds(count).min >= 0 and bounds(count).max < x.dtype.bits
 
 
 def _inside(count: UOp) -> UOp:

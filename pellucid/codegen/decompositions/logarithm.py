@@ -2,8 +2,8 @@
 
     x = 2**e * m,   sqrt(1/2) <= m < sqrt(2),   log(x) = e ln 2 + log(m)
 
-e comes out of the bits: subtracting those of sqrt(1/2) makes the exponent field e, with the borrow right for both
-halves of the interval. With f = m - 1, in float32
+e comes out of the bits: subtracting those of sqrt(1/2) makes the exponent field e, with the
+borrow right for both halves of the interval. With f = m - 1, in float32
 
     log(1 + f) = f - f**2 / 2 + f**3 P(f)
 
@@ -13,8 +13,9 @@ and in float64, s = f / (2 + f):
 
 The parts are added from the smallest to the largest. Denormals are scaled up first.
 
-Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, section 11.4; the form for float64 is P. T. P. Tang's, "Table-driven
-implementation of the logarithm function", 1990, section 3; polynomials are ours (coefficients.py).
+Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, section 11.4; the form for
+float64 is P. T. P. Tang's, "Table-driven implementation of the logarithm function", 1990, section
+3; polynomials are ours (coefficients.py).
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
 """POW: x to the y, as 2**(y log2 |x|).
 
-The product has to be known to the last bits of its fraction although it may be as large as 1074. float32 is
-computed in float64, which is enough. float64 carries logarithm and product as sums of two floats
-(double-double): the error of a product is a float, found by a fused multiply-add.
+The product has to be known to the last bits of its fraction although it may be as large as 1074.
+float32 is computed in float64, which is enough. float64 carries logarithm and product as sums of
+two floats (double-double): the error of a product is a float, found by a fused multiply-add.
 
     log(m) = 2 s + 2/3 s**3 + s**5 Q(s**2)      s = (m - 1) / (m + 1)
 
-The special cases are those of IEEE 754-2019, 9.2.1: pow(x, 0) and pow(1, y) are 1 also for NaN, a negative x has a power only for
-integral y, whose parity gives the sign.
+The special cases are those of IEEE 754-2019, 9.2.1: pow(x, 0) and pow(1, y) are 1 also for NaN, a
+negative x has a power only for integral y, whose parity gives the sign.
 
-Source: T. J. Dekker, "A floating-point technique for extending the available precision", 1971; J.-M. Muller and
-others, "Handbook of Floating-Point Arithmetic", 2nd edition, 2018, chapters 4 and 14; polynomials are ours.
+Source: T. J. Dekker, "A floating-point technique for extending the available precision", 1971;
+J.-M. Muller and others, "Handbook of Floating-Point Arithmetic", 2nd edition, 2018, chapters 4
+and 14; polynomials are ours.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from pellucid.ir.uop import UOp
 
 
 class Pair(NamedTuple):
-    """A number as the sum of two floats, the second no larger than an error of rounding the first."""
+    """A number as the sum of two floats; the second is an error of rounding of the first."""
 
     high: UOp
     low: UOp

@@ -1,15 +1,17 @@
-"""THREEFRY: the counter-based random block Threefry-2x32 with 20 rounds, in 32-bit adds, rotations and xors.
+"""THREEFRY: the counter-based random block Threefry-2x32 with 20 rounds, in 32-bit adds,
+rotations and xors.
 
     THREEFRY(counter, key): uint64, uint64 -> uint64; of each, word 0 is the low half
 
-Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2,
-3", SC 2011, section 3.3; known answers from the authors' Random123 package, file kat_vectors.
+Source: J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
+1, 2, 3", SC 2011, section 3.3; known answers from the authors' Random123 package, file
+kat_vectors.
 """
 
 from __future__ import annotations
 
-from pellucid.core.dtype import dtypes
 from pellucid.codegen.decompositions.building import literal, shift_left, shift_right
+from pellucid.core.dtype import dtypes
 from pellucid.ir.law import rule
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp

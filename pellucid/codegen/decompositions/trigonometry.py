@@ -9,18 +9,18 @@ which sign; COS is SIN with q + 1.
 
 Taking out the multiples of pi/2 is what costs.
 
-float32 does it in float64. |x| / (2 pi) is a number of turns, of which whole ones do not matter: of
-1/(2 pi), only those bits count that leave no whole turns, and which these are depends on how large x
-is. For |x| >= 2**(s + 23) all bits of x stand for multiples of 2**s, so whole numbers may be dropped
-from 2**s / (2 pi). Four such windows cover the range: x becomes an integer below 2**50, the factor is
-below 1/2, and two pieces of 53 bits leave an error below 2**-55.
+float32 does it in float64. |x| / (2 pi) is a number of turns, of which whole ones do not matter:
+of 1/(2 pi), only those bits count that leave no whole turns, and which these are depends on how
+large x is. For |x| >= 2**(s + 23) all bits of x stand for multiples of 2**s, so whole numbers may
+be dropped from 2**s / (2 pi). Four such windows cover the range: x becomes an integer below
+2**50, the factor is below 1/2, and two pieces of 53 bits leave an error below 2**-55.
 
-float64 subtracts multiples of pi/2 in three pieces of 53 bits (Cody and Waite) where |x| < 2**28, and
-beyond multiplies, in integers, by the 192 bits of 2/pi that matter (Payne and Hanek). Both are
-computed and one is selected: there are no branches among lanes.
+float64 subtracts multiples of pi/2 in three pieces of 53 bits (Cody and Waite) where |x| < 2**28,
+and beyond multiplies, in integers, by the 192 bits of 2/pi that matter (Payne and Hanek). Both
+are computed and one is selected: there are no branches among lanes.
 
-Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, sections 11.2 and 11.4; M. H. Payne,
-R. N. Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983.
+Source: J.-M. Muller, "Elementary Functions", 3rd edition, 2016, sections 11.2 and 11.4; M. H.
+Payne, R. N. Hanek, "Radian reduction for trigonometric functions", SIGNUM Newsletter 18, 1983.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NEAR_UNFUSED = 2.0**20  # where products must be exact: by pieces of 33 bits
 
 
 class Reduced(NamedTuple):
-    """|x| less the nearest multiple of pi/2, and an integer that ends in the bits of that multiple."""
+    """|x| less the nearest multiple of pi/2, and an integer that ends as that multiple does."""
 
     angle: UOp
     quadrant: UOp
@@ -166,7 +166,7 @@ def _reduce_by_integers(x: UOp) -> Reduced:
 
 
 def _window(offset: UOp) -> list[UOp]:
-    """192 bits of 2/pi from a bit on: words are moved by the bits of offset // 64, then within words."""
+    """192 bits of 2/pi from a bit on: whole words are moved first, then bits."""
     words = [literal(offset, word) for word in (0, *coefficients.TWO_OVER_PI_WORDS)]
     for bit in (4, 3, 2, 1, 0):
         is_set = (offset & literal(offset, 64 << bit)).ne(literal(offset, 0))
