@@ -325,8 +325,11 @@ class _GradPlan:
         for ref, old, new in before.changed_grads():
             if isinstance(old, Tensor):
                 self.finders[id(old._storage)] = functools.partial(_grad_storage, ref)
-            if id(ref()) in own:
+            leaf = ref()
+            if id(leaf) in own:
                 continue
+            if leaf is not None:
+                leaf._grad = old  # the capture computed nothing; the first replay starts from here
             if isinstance(new, Tensor):
                 self.values.append(new)
                 self.targets.append((ref, old is None))
