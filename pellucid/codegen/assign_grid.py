@@ -8,8 +8,9 @@ VECTOR form -> VECTOR form without THREAD ranges.
     before    … over 10                                                    4 threads
     after     END(STORE(y[t * 3 + j], …), j over MIN(3, 10 + t * -3))
 
-Each thread gets one block of the range; the last blocks may be shorter, or empty. An effect that has no THREAD range, beside
-one that has, belongs to thread 0: it stands in a loop that runs once there and never elsewhere.
+Each thread gets one block of the range; the last blocks may be shorter, or empty. An effect that
+has no THREAD range, beside one that has, belongs to thread 0: it stands in a loop that runs once
+there and never elsewhere.
 """
 
 from __future__ import annotations

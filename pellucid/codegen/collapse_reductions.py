@@ -2,15 +2,15 @@
 
 LOOP form -> LOOP form.
 
-    REDUCE(WHERE(e == k, x[k], 0), k over n)    ->  WHERE(0 <= e < n, x[e], 0)            a one-hot row is a gather
-    REDUCE(WHERE(k < e, 1, 0), k over n)        ->  MAX(MIN(e, n), 0)                     a triangle of ones is a count
-    REDUCE(WHERE(k < 3, x[k], 0), k over 4)     ->  REDUCE(x[k], k over 3)                padding is not summed
-    REDUCE(7, k over n)                         ->  7 * n                                 integers only
+    REDUCE(WHERE(e == k, x[k], 0), k over n)  ->  WHERE(0 <= e < n, x[e], 0)    one-hot: a gather
+    REDUCE(WHERE(k < e, 1, 0), k over n)      ->  MAX(MIN(e, n), 0)             a triangle: a count
+    REDUCE(WHERE(k < 3, x[k], 0), k over 4)   ->  REDUCE(x[k], k over 3)        padding is left out
+    REDUCE(7, k over n)                       ->  7 * n                         integers only
 
-Conditions may be joined by AND, negated, and linear in the range: each is read as A * k + B < 0 or A * k + B == 0 with a
-literal A and a B that does not depend on k. Integers that might wrap are left alone. Floats change only where the
-sum is exact in any order: one term and zeros, or whole numbers too small to round. A sum starts from 0.0, so one
-term x becomes x + 0.0.
+Conditions may be joined by AND, negated, and linear in the range: each is read as A * k + B < 0 or
+A * k + B == 0 with a literal A and a B that does not depend on k. Integers that might wrap are left
+alone. Floats change only where the sum is exact in any order: one term and zeros, or whole numbers
+too small to round. A sum starts from 0.0, so one term x becomes x + 0.0.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _exact_whole(value: UOp, times: int) -> int | None:
     return int(value.arg) if abs(value.arg) * times <= limit else None
 
 
-# ---- what is selected -----------------------------------------------------------------------------
+# ---- what is selected --------------------------------------------------------------------------
 
 
 @dataclass
@@ -147,7 +147,7 @@ def _conjuncts(condition: UOp) -> list[UOp]:
     return [condition]
 
 
-# ---- conditions on the range ----------------------------------------------------------------------
+# ---- conditions on the range -------------------------------------------------------------------
 
 
 @dataclass
@@ -158,9 +158,7 @@ class _Conditions:
     lows: list[UOp] = field(default_factory=list)
     highs: list[UOp] = field(default_factory=list)
     equal: UOp | None = None
-    others: list[UOp] = field(
-        default_factory=list
-    )  # do not depend on the range, or come after equal
+    others: list[UOp] = field(default_factory=list)  # free of the range
 
     def add(self, condition: UOp) -> bool:
         """Take in one condition; False when it says something that has no place here."""
@@ -231,7 +229,7 @@ def _linear(node: UOp, axis: UOp) -> tuple[int, UOp] | None:
     return inner if reach.min >= node.dtype.min and reach.max <= node.dtype.max else None
 
 
-# ---- closed forms ---------------------------------------------------------------------------------
+# ---- closed forms ------------------------------------------------------------------------------
 
 
 def _one_term(axis: UOp, value: UOp, conditions: _Conditions) -> UOp:

@@ -12,8 +12,8 @@ LOOP form -> VECTOR form.
     before    END(STORE(y[o * 2 + u], …), o, u UPCAST 2)
     after     END(GROUP(STORE(y[o * 2], …), STORE(y[o * 2 + 1], …)), o)
 
-What does not depend on the lanes stays scalar, and is splat where it meets a vector. The tree that combines copies and
-lanes has a fixed shape, so one schedule gives one result.
+What does not depend on the lanes stays scalar, and is splat where it meets a vector. The tree that
+combines copies and lanes has a fixed shape, so one schedule gives one result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def expand_ranges(sink: UOp, target: Target) -> UOp:
     return simplify(sink)
 
 
-# ---- lanes ----------------------------------------------------------------------------------------
+# ---- lanes -------------------------------------------------------------------------------------
 
 
 def _vectorised(node: UOp) -> UOp:
@@ -107,7 +107,7 @@ def _from_zero(op: Op, value: UOp) -> UOp:
     return value + 0.0 if op is Ops.ADD and value.dtype.is_float else value
 
 
-# ---- copies ---------------------------------------------------------------------------------------
+# ---- copies ------------------------------------------------------------------------------------
 
 
 def _assignments(ranges: Sequence[UOp]) -> list[dict[UOp, UOp]]:

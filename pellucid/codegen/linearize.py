@@ -5,13 +5,14 @@ NATIVE form -> LINEAR form.
     before    SINK(END(STORE(y[i], LOAD(x[i]) * k), i))
     after     LINEAR: x, y, k, RANGE i, x[i], LOAD, MUL, y[i], STORE, END, SINK
 
-Loops form a tree: the loop that an END closes stands in the innermost of the loops that the END is still open to. Each node stands
-in the innermost loop that it depends on, so what does not depend on a loop is computed outside of it. A dependence between nodes
-of different loops is one between the two things, at the level where their ways part, that hold them. At each level, what a
-thing needs is put right in front of it, the hungriest source first, so that few values are alive at any point.
+Loops form a tree: the loop that an END closes stands in the innermost of the loops that the END is
+still open to. Each node stands in the innermost loop that it depends on, so what does not depend on
+a loop is computed outside of it. A dependence between nodes of different loops is one between the
+two things that hold them, at the level where their ways part. At each level, what a thing needs is
+put right in front of it, the hungriest source first, so that few values are alive at any point.
 
-Source: the order of sources is that of R. Sethi, J. D. Ullman, "The Generation of Optimal Code for Arithmetic Expressions",
-1970, applied to the tree of first uses.
+Source: the order of sources is that of R. Sethi, J. D. Ullman, "The Generation of Optimal Code for
+Arithmetic Expressions", 1970, applied to the tree of first uses.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ class _Order:
     def _place_nodes(self) -> None:
         for node in self.nodes:
             if node.op is Ops.RANGE:
-                self.place[node] = self.parent[node] if node in self.parent else None
+                self.place[node] = self.parent.get(node)
                 continue
             around = self.inside.get(node)
             ranges = (*node.ranges, around) if around is not None else node.ranges
             self.place[node] = self._innermost(ranges)
 
     def _lift(self, item: UOp, loop: Loop, level: Loop) -> UOp:
-        """What holds *item*, which stands in *loop*, at a *level* around it: the item, or an END."""
+        """What holds *item*, of the body of *loop*, at a *level* around it: it, or an END."""
         while loop is not level:
             if loop is None:
                 raise CompilerError(f"loops do not nest around {item!r}")

@@ -3,15 +3,16 @@
 VECTOR form -> VECTOR form without REDUCE.
 
     before    REDUCE(x[i, k], k, ADD)
-    after     start = AFTER(acc, i)              the accumulator, inside of the loops around the reduction
+    after     start = AFTER(acc, i)            the accumulator, inside of the loops around
               init  = STORE(start[0], 0.0)
-              a     = AFTER(acc, init, k)        the accumulator, inside of the loop over k
+              a     = AFTER(acc, init, k)      the accumulator, inside of the loop over k
               step  = STORE(a[0], LOAD(a[0]) + x[i, k])
               LOAD(AFTER(acc, END(step, k))[0])
 
-All reductions over the same ranges, that do not need one another, share one loop: the copies that upcasting and unrolling
-made are the independent accumulators of it. Where a target has MULADD, `acc + a * b` in float32 and float64 is one
-rounding: semantics.md, "Floats", allows this in reductions alone.
+All reductions of equal sizes in the same loops, that do not need one another, share one loop: the
+copies that upcasting and unrolling made are its independent accumulators. Where a target has
+MULADD, `acc + a * b` in float32 and float64 is rounded once: semantics.md, "Floats", allows this in
+reductions alone.
 """
 
 from __future__ import annotations

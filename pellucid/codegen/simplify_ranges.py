@@ -3,9 +3,9 @@
 LOOP form -> LOOP form.
 
     drop     i over 1, and ranges of reductions and stores over nothing
-    split    x[i % 8 * 6 + i // 8]     i over 48     ->   x[b * 6 + a]      i = a * 8 + b, a over 6, b over 8
-    merge    y[i * 33 + j] = x[i * 33 + j]           ->   y[r] = x[r]       r over 12 * 33
-    clear    x[k, k < 4]     k over 4                ->   x[k]
+    split    x[i % 8 * 6 + i // 8], i over 48   ->   x[b * 6 + a], a over 6, b over 8: i = a * 8 + b
+    merge    y[i * 33 + j] = x[i * 33 + j]      ->   y[r] = x[r], r over 12 * 33
+    clear    x[k, k < 4], k over 4              ->   x[k]
 
 A range is split where it is divided by a literal that divides its size; the quotient and the
 remainder are then ranges. Two ranges of one nest merge when every index grows by the size of the
@@ -29,7 +29,7 @@ def simplify_ranges(sink: UOp, target: Target) -> UOp:
     return simplify(transform(sink, _without_true_validity))
 
 
-# ---- drop -----------------------------------------------------------------------------------------
+# ---- drop --------------------------------------------------------------------------------------
 
 
 def _without_small_ranges(node: UOp) -> UOp:
@@ -69,7 +69,7 @@ def _size(axis: UOp) -> int | None:
     return int(axis.src[0].arg) if axis.src[0].is_const else None
 
 
-# ---- split ----------------------------------------------------------------------------------------
+# ---- split -------------------------------------------------------------------------------------
 
 
 def _split_ranges(sink: UOp) -> UOp:
@@ -111,7 +111,7 @@ def _exchange(sink: UOp, pairs: dict[UOp, tuple[UOp, UOp]]) -> UOp:
     def exchanged(node: UOp, sources: tuple[UOp, ...]) -> UOp:
         if node in pairs:
             outer, inner = pairs[node]
-            return outer * inner.src[0].arg + inner
+            return outer * int(inner.src[0].arg) + inner
         if node.op is Ops.END or node.op is Ops.REDUCE:
             ranges = (p for r in node.src[1:] for p in pairs.get(r, (r,)))
             sources = (sources[0], *ranges)
@@ -120,7 +120,7 @@ def _exchange(sink: UOp, pairs: dict[UOp, tuple[UOp, UOp]]) -> UOp:
     return rebuild(sink, exchanged)
 
 
-# ---- merge ----------------------------------------------------------------------------------------
+# ---- merge -------------------------------------------------------------------------------------
 
 
 def _merge_ranges(sink: UOp) -> UOp:

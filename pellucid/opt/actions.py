@@ -1,26 +1,29 @@
-"""Actions: the steps that change the loop structure of a kernel, each with the check that it is legal.
+"""Actions: the steps that change the loop structure of a kernel, each with its check.
 
-LOOP form -> LOOP form. An action never changes a value, but for the order in which a reduction adds.
+LOOP form -> LOOP form. An action never changes a value, but for the order in which a sum adds.
 
-    split(axis, f)     i over n  ->  o over n // f, i over f; what n % f leaves is a second, specialised body
+    split(axis, f)     i over n  ->  o over n // f, i over f; a second, specialised body for n % f
     lanes(axis)        the axis becomes the lanes of vectors
     upcast(axis)       an output axis becomes copies of the body
     unroll(axis)       a reduced axis becomes copies, each with an accumulator of its own
     thread(axis)       an output axis is shared out among threads
     swap(axis, other)  two axes of one nest change places
-    cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so every
-                       accumulator sums few terms and the rounding error stays small; without an
-                       amount, the axis itself is the outer level and the others the inner one
+    cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
+                       every accumulator sums few terms and the rounding error stays small; without
+                       an amount, the axis itself is the outer level and the others the inner one
 
-lanes, upcast and unroll take an amount too: they split first, and take the inner part. Splitting 10 by 4, before and after:
+lanes, upcast and unroll take an amount too: they split first, and take the inner part. Splitting 10
+by 4, before and after:
 
     END(STORE(y[i], x[i]), i over 10)
-    GROUP(END(STORE(y[o * 4 + j], x[o * 4 + j]), o over 2, j over 4), END(STORE(y[r + 8], x[r + 8]), r over 2))
+    GROUP(END(STORE(y[o * 4 + j], x[o * 4 + j]), o over 2, j over 4),
+          END(STORE(y[r + 8], x[r + 8]), r over 2))
 
-An action that is refused raises ActionError with the axis and the reason. Axes are named by their place in
-`describe_axes`, which the actions before may have changed.
+An action that is refused raises ActionError with the axis and the reason. Axes are named by their
+place in `describe_axes`, which the actions before may have changed.
 
-Source of cascade: blocked summation, N. J. Higham, "Accuracy and Stability of Numerical Algorithms", 2002, section 4.2.
+Source of cascade: blocked summation, N. J. Higham, "Accuracy and Stability of Numerical
+Algorithms", 2002, section 4.2.
 """
 
 from __future__ import annotations
@@ -92,7 +95,7 @@ def _require_free_order(sink: UOp, action: Action) -> None:
         raise _refuse(action, "the iterations of this kernel must run in order")
 
 
-# ---- split ----------------------------------------------------------------------------------------
+# ---- split -------------------------------------------------------------------------------------
 
 
 def _split(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
@@ -166,7 +169,7 @@ class _Parts:
         return main.alu(node.arg.op, node.with_sources((rest, *closed)) if closed else rest)
 
 
-# ---- kinds ----------------------------------------------------------------------------------------
+# ---- kinds -------------------------------------------------------------------------------------
 
 
 def _with_kind(sink: UOp, axis: UOp, kind: AxisKind) -> UOp:
@@ -255,7 +258,7 @@ def _top_level(effect: UOp) -> tuple[UOp, ...]:
     return (effect,)
 
 
-# ---- order ----------------------------------------------------------------------------------------
+# ---- order -------------------------------------------------------------------------------------
 
 
 def _swap(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:

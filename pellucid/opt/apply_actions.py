@@ -1,6 +1,7 @@
-"""Apply the optimisation of a kernel: the actions that its KernelInfo asks for, else those that the heuristic chooses.
+"""Apply the optimisation of a kernel: the actions it asks for, else those the heuristic chooses.
 
-LOOP form -> LOOP form. What was applied stands in `KernelInfo.applied`, in the spelling that asks for it again.
+LOOP form -> LOOP form. What was applied stands in `KernelInfo.applied`, in the spelling that asks
+for it again.
 
     before    SINK(END(STORE(y[i], …), i over 1024), arg=KernelInfo())
     after     SINK(END(STORE(y[o * 16 + l], …), o over 64, l LANES over 16),

@@ -1,13 +1,14 @@
-"""The axes of a kernel: which RANGEs it has, who closes each, and how fast an index moves along one.
+"""The axes of a kernel: its RANGEs, who closes each, and how fast an index moves along one.
 
     SINK(END(STORE(y[i], REDUCE(x[i * 8 + k], k)), i))
 
-    describe_axes  ->   0  loop    i  over 4
-                        1  reduce  k  over 8
+    describe_axes  ->   axis 0: output, over 4, loop
+                        axis 1: reduced, over 8, reduce
     stride_of(i * 8 + k, i) == 8
 
-Actions name an axis by its place in this list. Output axes of a nest come first, outermost first, then those that
-its reductions close, in order of appearance; nests follow each other as the SINK lists them.
+Actions name an axis by its place in this list. Output axes of a nest come first, outermost first,
+then those that its reductions close, in order of appearance; nests follow each other as the SINK
+lists them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pellucid.ir.uop import UOp
 
 @dataclass(frozen=True)
 class Axis:
-    """One row of the list: place, RANGE, size (None when symbolic), and whether reductions close it."""
+    """One row of the list: place, RANGE, size (None: symbolic), and whether reductions close it."""
 
     position: int
     range: UOp

@@ -1,21 +1,23 @@
 """The hand-written choice of actions for a kernel.
 
-    matmul 64 x 64 x 64, 16 lanes      ->   k in blocks of 16 (rounding), 4 rows x 4 vectors of accumulators
-    sum of 100 000 numbers             ->   4 accumulators of 16 lanes, nested in blocks of 16
-    y = x * 2 + z over 1000            ->   62 vectors of 16, then 8 scalars
+    matmul 64 x 64 x 64, 16 lanes   ->   4 rows x 4 vectors of accumulators, k in runs of 16
+    sum of 100 000 numbers          ->   4 accumulators of 16 lanes, nested in runs of 16
+    y = x * 2 + z over 1000         ->   62 vectors of 16, then 8 scalars
 
 Steps, each recorded as a decision with its reason:
 
-1. *Lanes.* For every axis, what the kernel would cost if that axis were lanes: an access that is contiguous along it costs
-   one vector, any other one scalar per lane. The best axes are taken, as long as no value would have two.
-2. *Reductions.* Enough independent accumulators to hide the latency of an addition; then nesting, so that the rounding
-   error of a float sum stays below the bound of semantics.md: with levels of m terms it is at most (sum of m) / 2 epsilons.
-3. *Tile.* Where an operand is used by several output rows, rows and vectors become copies: as many accumulators as
-   registers allow, so that each value loaded is used several times.
+1. *Lanes.* For every axis, what the kernel would cost if that axis were lanes: an access that is
+   contiguous along it costs one vector, any other one scalar per lane. The best axes are taken, as
+   long as no value would have two.
+2. *Reductions.* Enough independent accumulators to hide the latency of an addition; then nesting,
+   so that the rounding error of a float sum stays below the bound of semantics.md: with levels of m
+   terms it is at most (sum of m) / 2 epsilons.
+3. *Tile.* Where an operand is used by several output rows, rows and vectors become copies: about
+   half as many accumulators as there are registers, so that a value loaded is used several times.
 4. *Threads*, for kernels that take longer than starting threads.
 
-Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008 (register tiles); the design's
-cpu.md, sections 2 and 7 (measured tiles), section 5 (cost of threads).
+Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008
+(register tiles); the design's cpu.md, sections 2 and 7 (measured tiles), 5 (cost of threads).
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Pieces:
-    """What a split leaves: the ids of the outer part, the inner part, and the rest, where there are such."""
+    """What a split leaves: the ids of the outer part, the inner part, and the rest."""
 
     outer: int | None
     inner: int
@@ -101,7 +103,7 @@ def choose(sink: UOp, target: Target) -> Plan:
     return plan
 
 
-# ---- 1. lanes -------------------------------------------------------------------------------------
+# ---- 1. lanes ----------------------------------------------------------------------------------
 
 
 class _Costs:
@@ -164,7 +166,7 @@ class _Costs:
             )
         params = {a.src[0] for a in self.accesses}
         memory = sum(p.dtype.itemsize * p.arg.size for p in params)
-        return max(cycles / CYCLES_PER_US, memory / BYTES_PER_US)
+        return max(cycles / CYCLES_PER_US, float(memory) / BYTES_PER_US)
 
 
 def _own_ranges(node: UOp) -> tuple[UOp, ...]:
@@ -208,7 +210,7 @@ def _choose_lanes(costs: _Costs) -> dict[UOp, int]:
     return chosen
 
 
-# ---- 2. reductions --------------------------------------------------------------------------------
+# ---- 2. reductions -----------------------------------------------------------------------------
 
 
 def _reduced_nests(sink: UOp) -> list[tuple[UOp, ...]]:
@@ -311,7 +313,7 @@ def run_length(size: int) -> int:
     return -(-size // -(-size // MAX_RUN))
 
 
-# ---- 3. tiles -------------------------------------------------------------------------------------
+# ---- 3. tiles ----------------------------------------------------------------------------------
 
 
 @dataclass
@@ -382,7 +384,7 @@ def balanced(size: int, most: int) -> int:
     return most if blocks > 4 else -(-size // blocks)
 
 
-# ---- outputs --------------------------------------------------------------------------------------
+# ---- outputs -----------------------------------------------------------------------------------
 
 
 def _plan_outputs(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
@@ -434,7 +436,7 @@ def _lanes_of_output(plan: Plan, axis: UOp, lanes: int, tile: _Tile) -> None:
         plan.do("lanes", rest, part, "the rest fills a smaller vector")
 
 
-# ---- 4. threads -----------------------------------------------------------------------------------
+# ---- 4. threads --------------------------------------------------------------------------------
 
 
 def _plan_threads(plan: Plan, busy_us: float) -> None:

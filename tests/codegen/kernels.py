@@ -1,6 +1,6 @@
 """Kernels for the tests of lowering: one of each kind, with its buffers.
 
-Each maker gives a SINK in LOOP form; `KERNELS` names them, `buffers_for` makes inputs that suit them.
+Each maker gives a SINK in LOOP form; `KERNELS` names them, `buffers_for` makes inputs for them.
 """
 
 from __future__ import annotations
@@ -319,7 +319,12 @@ MAKERS: tuple[Callable[[], UOp], ...] = (
 )
 KERNELS: dict[str, Callable[[], UOp]] = {maker.__name__: maker for maker in MAKERS}
 
-_NUMPY = {"float32": np.float32, "float64": np.float64, "int32": np.int32, "int64": np.int64}
+_NUMPY: dict[str, type[np.generic]] = {
+    "float32": np.float32,
+    "float64": np.float64,
+    "int32": np.int32,
+    "int64": np.int64,
+}
 _NUMPY |= {"uint8": np.uint8, "bool": np.bool_, "int8": np.int8}
 
 

@@ -1,4 +1,4 @@
-"""The passes of this folder in order, the form that each leaves, and a target that is the same everywhere."""
+"""The passes in order, the form that each leaves, and targets that are the same everywhere."""
 
 from __future__ import annotations
 

@@ -42,84 +42,84 @@ def check(sink: UOp, collapses: bool = True) -> UOp:
     return after
 
 
-I, K = loop(9, 0), axis(7, 1)
-K64, I64 = K.cast(dtypes.int64), I.cast(dtypes.int64)
+OUT, K = loop(9, 0), axis(7, 1)
+K64, OUT64 = K.cast(dtypes.int64), OUT.cast(dtypes.int64)
 
 
 @pytest.mark.parametrize(
     "condition",
     [
-        K < I,
-        K <= I,
-        I < K,
-        I <= K,
-        (K < I).logical_not(),
-        K * 2 < I,
-        K * 3 + 1 <= I,
-        I < K * 2 + 1,
-        K * -1 + 4 < I,
-        (K < I) & (I + -3 <= K),
-        (K < I) & (I < 5),
-        K64 * 2 < I64 + 3,
-        K + I < 6,
-        K.eq(I),
-        K.ne(I).logical_not(),
-        (K * 2).eq(I),
-        (K * -2 + 6).eq(I),
-        K64.eq(I64 + 2),
-        K.eq(I) & (K < 4),
+        K < OUT,
+        K <= OUT,
+        OUT < K,
+        OUT <= K,
+        (K < OUT).logical_not(),
+        K * 2 < OUT,
+        K * 3 + 1 <= OUT,
+        OUT < K * 2 + 1,
+        K * -1 + 4 < OUT,
+        (K < OUT) & (OUT + -3 <= K),
+        (K < OUT) & (OUT < 5),
+        K64 * 2 < OUT64 + 3,
+        K + OUT < 6,
+        K.eq(OUT),
+        K.ne(OUT).logical_not(),
+        (K * 2).eq(OUT),
+        (K * -2 + 6).eq(OUT),
+        K64.eq(OUT64 + 2),
+        K.eq(OUT) & (K < 4),
     ],
 )
 def test_counts(condition: UOp) -> None:
-    check(summed(condition.where(ONE, 0), K, outputs=(I,)))
-    check(summed(condition.where(UOp.const(dtypes.float32, 3.0), 0.0), K, outputs=(I,)))
-    check(summed(condition.cast(dtypes.int32), K, outputs=(I,)))
+    check(summed(condition.where(ONE, 0), K, outputs=(OUT,)))
+    check(summed(condition.where(UOp.const(dtypes.float32, 3.0), 0.0), K, outputs=(OUT,)))
+    check(summed(condition.cast(dtypes.int32), K, outputs=(OUT,)))
 
 
 def test_a_one_hot_row_is_a_gather() -> None:
-    hit = param(1, 9, dtypes.int64).index(I).eq(K64)
-    after = check(summed(hit.where(param(2, 7).index(K), 0.0), K, outputs=(I,)))
+    hit = param(1, 9, dtypes.int64).index(OUT).eq(K64)
+    after = check(summed(hit.where(param(2, 7).index(K), 0.0), K, outputs=(OUT,)))
     gathers = [n for n in after.toposort() if n.op is Ops.INDEX and len(n.src) == 3]
     assert len(gathers) == 1  # memory is read only where the index is valid
 
 
 def test_a_one_hot_row_of_unsigned_bytes() -> None:
-    hit = param(1, 9, dtypes.uint8).index(I).eq(K.cast(dtypes.uint8))
-    check(summed(hit.where(param(2, 7).index(K), 0.0), K, outputs=(I,)))
+    hit = param(1, 9, dtypes.uint8).index(OUT).eq(K.cast(dtypes.uint8))
+    check(summed(hit.where(param(2, 7).index(K), 0.0), K, outputs=(OUT,)))
 
 
 def test_a_cast_that_may_wrap_is_left_alone() -> None:
     long = axis(300, 1)
-    hit = param(1, 9, dtypes.uint8).index(I).eq(long.cast(dtypes.uint8))
-    check(summed(hit.where(ONE, 0), long, outputs=(I,)), collapses=False)
+    hit = param(1, 9, dtypes.uint8).index(OUT).eq(long.cast(dtypes.uint8))
+    check(summed(hit.where(ONE, 0), long, outputs=(OUT,)), collapses=False)
 
 
 def test_two_ranges_of_conditions() -> None:
     other = axis(5, 2)
-    value = (K.eq(I) & other.eq(3)).where(param(1, 35).index(K * 5 + other), 0.0)
-    check(summed(value, K, other, outputs=(I,)))
+    value = (K.eq(OUT) & other.eq(3)).where(param(1, 35).index(K * 5 + other), 0.0)
+    check(summed(value, K, other, outputs=(OUT,)))
 
 
 def test_products_of_conditions_in_integers() -> None:
-    value = (K < I).cast(dtypes.int64) * (K.eq(2)).cast(dtypes.int64)
-    check(summed(value, K, outputs=(I,)))
+    value = (K < OUT).cast(dtypes.int64) * (K.eq(2)).cast(dtypes.int64)
+    check(summed(value, K, outputs=(OUT,)))
 
 
 def test_a_product_of_floats_is_no_selection() -> None:
-    value = K.eq(I).where(UOp.const(dtypes.float32, 1.0), 0.0) * param(1, 7).index(K)
-    check(summed(value, K, outputs=(I,)), collapses=False)  # 0 * inf is NaN
+    value = K.eq(OUT).where(UOp.const(dtypes.float32, 1.0), 0.0) * param(1, 7).index(K)
+    check(summed(value, K, outputs=(OUT,)), collapses=False)  # 0 * inf is NaN
 
 
 def test_equal_terms() -> None:
-    check(summed(param(1, 9, dtypes.int64).index(I), K, outputs=(I,)))
-    check(summed(param(1, 9).index(I), K, outputs=(I,)), collapses=False)  # rounding
-    check(summed(param(1, 9).index(I), K, outputs=(I,), op=Ops.MAX))
+    check(summed(param(1, 9, dtypes.int64).index(OUT), K, outputs=(OUT,)))
+    check(summed(param(1, 9).index(OUT), K, outputs=(OUT,)), collapses=False)  # rounding
+    check(summed(param(1, 9).index(OUT), K, outputs=(OUT,), op=Ops.MAX))
 
 
 def test_padding_is_not_summed() -> None:
     valid = (K >= 2) & (K < 5)
-    value = valid.where(param(1, 27).index(I * 3 + K + -2, valid), 0.0)
-    after = check(summed(value, K, outputs=(I,)), collapses=False)
+    value = valid.where(param(1, 27).index(OUT * 3 + K + -2, valid), 0.0)
+    after = check(summed(value, K, outputs=(OUT,)), collapses=False)
     sizes = [n.src[1].src[0].arg for n in after.toposort() if n.op is Ops.REDUCE]
     assert sizes == [3]
     assert not any(n.op is Ops.WHERE for n in after.toposort())
@@ -133,15 +133,15 @@ def test_only_padding_is_nothing() -> None:
 def test_counts_that_would_round_are_left_alone(dtype: DType) -> None:
     size = 1 << (dtype.mantissa_bits + 2)
     long = axis(size, 1)
-    value = (long < I).where(UOp.const(dtype, 1.0), 0.0)
-    sink = summed(value, long, outputs=(I,))
+    value = (long < OUT).where(UOp.const(dtype, 1.0), 0.0)
+    sink = summed(value, long, outputs=(OUT,))
     after = collapse_reductions(sink, TARGET)
     assert any(n.op is Ops.REDUCE for n in after.toposort())
 
 
 def test_minus_zero_becomes_zero() -> None:
     """A sum starts from 0.0, so one term -0.0 sums to 0.0."""
-    sink = summed(K.eq(I).where(param(1, 7).index(K), 0.0), K, outputs=(I,))
+    sink = summed(K.eq(OUT).where(param(1, 7).index(K), 0.0), K, outputs=(OUT,))
     after = collapse_reductions(sink, TARGET)
     for graph in (sink, after):
         buffers = [np.zeros(9, np.float32), np.full(7, -0.0, np.float32)]
@@ -150,7 +150,7 @@ def test_minus_zero_becomes_zero() -> None:
 
 
 def test_infinities_and_nan_are_gathered_as_they_are() -> None:
-    sink = summed(K.eq(I).where(param(1, 7).index(K), 0.0), K, outputs=(I,))
+    sink = summed(K.eq(OUT).where(param(1, 7).index(K), 0.0), K, outputs=(OUT,))
     data = np.array([1, math.inf, math.nan, -math.inf, 0, 2, 3], np.float32)
     buffers = [np.zeros(9, np.float32), data]
     run_kernel(collapse_reductions(sink, TARGET), buffers)

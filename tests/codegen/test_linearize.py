@@ -1,4 +1,4 @@
-"""Order: invariants outside of loops, values near their uses, few of them alive, always the same."""
+"""Order: invariants outside of loops, few values alive at a time, always the same."""
 
 from __future__ import annotations
 

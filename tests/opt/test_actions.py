@@ -34,7 +34,7 @@ def act(sink: UOp, kind: str, axis: int, amount: int = 0) -> UOp:
     return after
 
 
-# ---- what they make -------------------------------------------------------------------------------
+# ---- what they make ----------------------------------------------------------------------------
 
 
 def test_axes_are_listed_outputs_first() -> None:
@@ -101,7 +101,7 @@ def test_a_reduction_that_does_not_depend_on_a_split_axis_stays_one() -> None:
     assert sum(node.op is Ops.REDUCE for node in after.toposort()) == 2
 
 
-# ---- one range, five fates ------------------------------------------------------------------------
+# ---- one range, five fates ---------------------------------------------------------------------
 
 
 def fate(sink: UOp, *actions: Action) -> set[str]:
@@ -129,7 +129,7 @@ def test_a_thread_index_alone() -> None:
     assert fate(kernels.elementwise(3), Action("thread", 0)) == {"SPECIAL"}
 
 
-# ---- refusals -------------------------------------------------------------------------------------
+# ---- refusals ----------------------------------------------------------------------------------
 
 NO_LANES = dataclasses.replace(TARGET, has_lanes=False)
 NO_THREADS = dataclasses.replace(TARGET, has_threads=False)
@@ -147,7 +147,8 @@ def lanes_on(sink: UOp, axis: int, amount: int) -> UOp:
             kernels.elementwise(),
             Action("tile", 0, 4),
             TARGET,
-            "tile of axis 0 is refused: actions are cascade, lanes, split, swap, thread, unroll, upcast",
+            "tile of axis 0 is refused: "
+            "actions are cascade, lanes, split, swap, thread, unroll, upcast",
         ),
         (
             kernels.elementwise(),
@@ -295,7 +296,7 @@ def test_refusals(sink: UOp, action: Action, target: Target, message: str) -> No
     assert str(caught.value).splitlines()[0] == message
 
 
-# ---- random lists ---------------------------------------------------------------------------------
+# ---- random lists ------------------------------------------------------------------------------
 
 KINDS = ("split", "lanes", "upcast", "unroll", "thread", "swap", "cascade")
 

@@ -76,7 +76,7 @@ def longest_sum(node: UOp) -> float:
     if node.op is Ops.REDUCE:
         loops = [r for r in node.src[1:] if r.arg.kind is AxisKind.REDUCE]
         copies = [r for r in node.src[1:] if r.arg.kind is not AxisKind.REDUCE]
-        steps = math.prod(size_of(r) or 1 for r in loops) - 1
+        steps: float = math.prod(size_of(r) or 1 for r in loops) - 1
         steps += sum(math.log2(size_of(r) or 1) for r in copies)
         return longest_sum(node.src[0]) + steps
     if node.op is Ops.ADD:
@@ -119,13 +119,13 @@ def test_blocks_cover(size: int) -> None:
     assert 1 <= balanced(size, 6) <= 6
 
 
-def float32_sum(values: np.ndarray) -> float:  # type: ignore[type-arg]
-    """The nesting of the heuristic, carried out by numpy for sizes that the interpreter is too slow for."""
+def float32_sum(values: np.ndarray) -> float:
+    """The nesting of the heuristic carried out by numpy, as the interpreter is too slow here."""
     sink = stages(kernels.reduce_all(values.size), ONE_CORE)[3][2]
     return float(evaluate(sink.src[0].src[1], values))
 
 
-def evaluate(node: UOp, values: np.ndarray) -> np.float32:  # type: ignore[type-arg]
+def evaluate(node: UOp, values: np.ndarray) -> np.float32:
     """A tree of sums over one array, in float32, in the order that lowering gives."""
     if node.op is Ops.ADD:
         return np.float32(evaluate(node.src[0], values) + evaluate(node.src[1], values))
