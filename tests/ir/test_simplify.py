@@ -267,6 +267,13 @@ def test_movement() -> None:
     assert simplify_movement(padded) is x.pad(((1, 2), (0, 0), (0, 1)), 7.0)
     other = x.pad(((1, 0), (0, 0), (0, 0)), 7.0).pad(((0, 2), (0, 0), (0, 1)), 8.0)
     assert simplify_movement(other) is other
+    rim = x.pad(((1, 1), (0, 2), (0, 0)))
+    assert simplify_movement(rim.shrink(((1, 3), (0, 3), (0, 4)))) is x
+    assert simplify_movement(rim.shrink(((2, 3), (1, 3), (0, 4)))) is x.shrink(
+        ((1, 2), (1, 3), (0, 4))
+    )
+    touching = rim.shrink(((0, 3), (0, 3), (0, 4)))
+    assert simplify_movement(touching) is touching
     scalar = UOp.const(dtypes.float32, 2.0).expand((2, 3))
     assert simplify_movement(scalar.permute((1, 0)).reshape((6,))) is UOp.const(
         dtypes.float32, 2.0

@@ -1,8 +1,11 @@
 """And, or, exclusive or and shifts, on integers and on truth values.
 
-c & True        ->  c
-(x & 12) & 5    ->  x & 4
-x << 3          ->  x * 8        integers, so that products and sums are collected in one place
+    c & True        ->  c
+    (x & 12) & 5    ->  x & 4
+    x & 255         ->  x            for 0 <= x < 256
+
+Source: Boolean algebra, lane by lane and bit by bit; and intervals, for masks that cover
+everything.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Casts: those that change nothing, and chains of which nobody can see the middle.
 
-int32 -> int64 -> int32          ->  no cast
-int8 -> int32 -> float32         ->  int8 -> float32
-float32 -> int8 -> float32       stays: values are lost in the middle
-int64 -> int32 -> int8           ->  int64 -> int8    (both wrap to the same bits)
+    int32 -> int64 -> int32          ->  no cast
+    int8 -> int32 -> float32         ->  int8 -> float32
+    float32 -> int8 -> float32       stays: values are lost in the middle
+    int64 -> int32 -> int8           ->  int64 -> int8    (both wrap to the same bits)
     CAST(i) * 2 + 1 < 7              ->  i < 3           i an index, nothing can wrap
+
+What a cast does to values that do not fit is said in core/dtype.py, `to_scalar`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """MAX and MIN.
 
-max(x, x)              ->  x
-max(max(x, 3), 5)      ->  max(x, 5)
-max(i, 0)  for i >= 0  ->  i
+    max(x, x)              ->  x
+    max(max(x, 3), 5)      ->  max(x, 5)
+    max(i, 0)  for i >= 0  ->  i
+
+Floats take part where neither NaN nor the sign of a zero could tell: the types of a law say so.
 """
 
 from __future__ import annotations

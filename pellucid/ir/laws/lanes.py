@@ -1,8 +1,10 @@
 """Vectors: what is equal in all lanes is computed once, and what is taken out was put in.
 
-SPLAT(x) + SPLAT(y)           ->  SPLAT(x + y)
-LANE(STACK(a, b, c), 1)       ->  b
-STACK(x, x, x, x)             ->  SPLAT(x)
+    SPLAT(x) + SPLAT(y)           ->  SPLAT(x + y)
+    LANE(STACK(a, b, c), 1)       ->  b
+    STACK(x, x, x, x)             ->  SPLAT(x)
+
+A vector index becomes the splat of a scalar plus literal lanes, which memory passes look for.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Movement ops (TENSOR form): two of a kind are one, and what moves nothing goes.
 
-RESHAPE(RESHAPE(x))            ->  RESHAPE(x)
-PERMUTE(PERMUTE(x, p), q)      ->  PERMUTE(x, p after q)
-SHRINK(PAD(x))                 ->  stays
-FLIP(EXPAND(scalar))           ->  EXPAND(scalar)
+    RESHAPE(RESHAPE(x))            ->  RESHAPE(x)
+    PERMUTE(PERMUTE(x, p), q)      ->  PERMUTE(x, p after q)
+    SHRINK(PAD(x))                 ->  SHRINK(x)      where the box lies inside of x
+    FLIP(EXPAND(scalar))           ->  EXPAND(scalar)
+
+They are a rule set of their own, as no other law looks at shapes.
 """
 
 from __future__ import annotations
@@ -69,6 +71,19 @@ def pad_twice(node: UOp, x: UOp, fill: UOp) -> UOp | None:
     return UOp(Ops.PAD, node.dtype, (x, fill), amounts)
 
 
+@rule(P(Ops.SHRINK, P(Ops.PAD, X, ..., name="padded")))
+def shrink_inside_pad(node: UOp, padded: UOp, x: UOp) -> UOp | None:
+    """A box that shows nothing of the rim does not need the rim."""
+    box = tuple(
+        (start - low, end - low)
+        for (start, end), (low, _) in zip(node.arg, padded.arg, strict=True)
+    )
+    inside = all(
+        0 <= start <= end <= size for (start, end), size in zip(box, x.known_shape, strict=True)
+    )
+    return x.shrink(box) if inside else None
+
+
 @rule(P(Ops.FLIP, P(Ops.FLIP, X, name="inner")))
 def flip_twice(node: UOp, inner: UOp, x: UOp) -> UOp | None:
     """An axis that is reversed twice is not reversed."""
@@ -87,6 +102,7 @@ RULES = (
     permute_twice,
     expand_twice,
     shrink_twice,
+    shrink_inside_pad,
     pad_twice,
     flip_twice,
     move_scalar,

@@ -1,8 +1,11 @@
 """Reductions over ranges (LOOP form) whose value does not change along a range.
 
-REDUCE(x, i, MAX)          ->  x               x does not depend on i
-REDUCE(x, i, ADD)          ->  x * 12          integers only: floats would round differently
-REDUCE(x * y, i, ADD)      ->  REDUCE(x, i) * y     integers, y does not depend on i
+    REDUCE(x, i, MAX)          ->  x               x does not depend on i
+    REDUCE(x, i, ADD)          ->  x * 12          integers only: floats would round differently
+    REDUCE(x * y, i, ADD)      ->  REDUCE(x, i) * y     integers, y does not depend on i
+
+An empty range would give the identity of the op: a maximum is kept only where the range is not
+empty.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """WHERE: what is selected when there is nothing to choose.
 
-WHERE(c, x, x)          ->  x
-WHERE(c ^ True, x, y)   ->  WHERE(c, y, x)
+    WHERE(c, x, x)          ->  x
+    WHERE(c ^ True, x, y)   ->  WHERE(c, y, x)
+
+The values are only moved around, so these laws hold for every type.
 """
 
 from __future__ import annotations
