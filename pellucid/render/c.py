@@ -295,7 +295,7 @@ class CWriter:
         if extra == 1:
             return f"{base}[{offset}]"
         kind = self.memory_type(memory_dtype(index.dtype))
-        return f"*({kind} *)({base} + {offset})"
+        return f"*({kind} *){base if offset == '0' else f'({base} + {offset})'}"
 
     # ---- nodes -----------------------------------------------------------------------------------
 

@@ -274,7 +274,7 @@ class LLVMWriter:
     def element_address(self, index: UOp) -> str:
         """The address that an INDEX means."""
         storage = storage_of(index)
-        element = llvm_type(memory_dtype(storage.dtype.scalar))
+        element = llvm_type(memory_dtype(storage.dtype))
         return self.address(self.names[storage], element, self.wide_of(index.src[1]))
 
     # ---- nodes -----------------------------------------------------------------------------------

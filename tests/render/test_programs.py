@@ -198,6 +198,19 @@ def test_storage_of_a_kernel(kernel: Kernel, device: str, space: AddrSpace) -> N
     assert result.tolist() == list(range(7, -1, -1))
 
 
+def test_an_array_of_vectors(kernel: Kernel, device: str) -> None:
+    """Elements of the array are vectors: element 1 starts behind all lanes of element 0."""
+    out, x = kernel.param(FLOAT, 8), kernel.param(FLOAT, 8)
+    tile = UOp(Ops.DEFINE, FLOAT.vec(4), (), DefineArg(AddrSpace.REG, 0, 2))
+    i, j = loop(2, 0), loop(2, 1)
+    filled = at(tile, i, 4).store(at(x, i * 4, 4).load()).end(i)
+    back = at(tile.after(filled), number(1) + j * -1, 4).load()
+    kernel.effects.append(at(out, j * 4, 4).store(back).end(j))
+    result = np.zeros(8, np.float32)
+    kernel.run(device, [result, np.arange(8, dtype=np.float32)])
+    assert result.tolist() == [4, 5, 6, 7, 0, 1, 2, 3]
+
+
 def test_threads_write_their_parts(device: str) -> None:
     kernel = Kernel()
     out = kernel.param(INT, 12)
