@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def names_of_examples(doctest_namespace: dict[str, Any], request: pytest.FixtureRequest) -> None:
-    """Examples are written as a user would write them, after `from pellucid import Tensor, dtypes`."""
+    """Write examples as a user would, after `from pellucid import Tensor, dtypes`."""
     if isinstance(request.node, pytest.DoctestItem):
         from pellucid import Tensor, dtypes
 

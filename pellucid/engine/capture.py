@@ -1,6 +1,6 @@
 """What a jit hears while it captures a function: draws of random numbers, reads, realisations.
 
-    with capturing(listener): fn(...)        draws are noted, `realize` waits, reading back is an error
+    with capturing() as heard: fn(...)     draws are noted, `realize` waits, reading is an error
 
 The listener belongs to the thread that captures.
 """
@@ -79,7 +79,7 @@ def forbid(what: str, instead: str) -> None:
 
 
 def forbid_reading(what: str) -> None:
-    """Raise JitError if a function is being captured: what it reads now will differ in later calls."""
+    """Raise JitError if a function is being captured: later calls would read other values."""
     if _listener.get() is not None:
         raise JitError(
             f"{what} reads a value while the function is being captured by jit",

@@ -2,7 +2,8 @@
 
     LINEAR(CALL(SINK, buffers…), …)   ->   LINEAR(CALL(PROGRAM, buffers…), …)
 
-Equal kernels are one node, so each distinct one is compiled once; the caches in memory and on disk stand
+Equal kernels are one node, so each distinct one is compiled once; the caches in memory and on
+disk stand
 behind `pipeline.to_program`. When it takes long and a terminal is attached, progress is shown.
 """
 
@@ -21,7 +22,6 @@ from pellucid.core.options import current_options
 from pellucid.engine import promise
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.pipeline import renderer_for, to_program
 
 _PATIENCE_SECONDS: Final = 0.7
 """How long a compilation may take before its progress is shown."""
@@ -62,6 +62,9 @@ def device_of(call: UOp) -> str:
 
 
 def _compiled(kernel: UOp, device: str, call: UOp) -> UOp:
+    # here, not above: building graphs should not wait until the whole compiler is read
+    from pellucid.pipeline import renderer_for, to_program
+
     try:
         return to_program(kernel, renderer_for(device))
     except CompileError as error:

@@ -4,7 +4,8 @@
     expand(ADD(BUFFER 7, 1))  -> ADD(MUL(x, 2), 1)                     so the gradient goes on to x
 
 An entry exists only while a leaf that can receive a gradient is below it, and dies with its buffer.
-A loop that feeds realised values back into itself would keep all of its past that way; where no leaf
+A loop that feeds realised values back into itself would keep all of its past that way; where no
+leaf
 asked for gradients explicitly, the past is cut after `LONGEST` realised steps, and differentiation
 through the cut is an error, never a wrong number.
 """
@@ -25,7 +26,7 @@ LONGEST: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The expression a buffer was computed by (None: cut), and how many realised steps it is long."""
+    """The expression a buffer was computed by (None: cut), and how many realised steps deep."""
 
     expression: UOp | None
     steps: int
@@ -126,7 +127,7 @@ def is_cut(node: UOp) -> bool:
 
 
 def readers(nodes: Iterable[UOp]) -> set[UOp]:
-    """All BUFFERs that the graphs below *nodes* read, also those that differentiation would read."""
+    """All BUFFERs that the graphs below *nodes* read, and those that differentiation would."""
     found: set[UOp] = set()
     seen: set[UOp] = set()
     stack = list(nodes)

@@ -3,7 +3,8 @@
     linear = y.schedule_linear()        promise: y's storage will be RESHAPE(BUFFER 4)
     run_linear(compile_linear(linear))  kept: y is in memory
 
-Until the schedule has run, every storage keeps its lazy value, so that looking at a schedule changes nothing.
+Until the schedule has run, every storage keeps its lazy value, so that looking at a schedule
+changes nothing.
 """
 
 from __future__ import annotations

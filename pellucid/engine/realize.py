@@ -3,7 +3,8 @@
     storage.uop = ADD(RESHAPE(BUFFER 1), CONST)      before
     storage.uop = RESHAPE(BUFFER 2)                   after, and BUFFER 2 holds the sum
 
-One call realises any number of expressions as one schedule, so that what they share is computed once.
+One call realises any number of expressions as one schedule, so that what they share is computed
+once.
 Storages change only after everything has run: a failure leaves every tensor as it was. A write to a
 realised buffer happens in place, unless another lazy value still reads the version before it.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,11 +25,19 @@ from pellucid.engine.memory import buffer_of
 from pellucid.engine.promise import Promise
 from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
-from pellucid.ir.interpret.tensors import evaluate_all
-from pellucid.ir.interpret.values import from_storage
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, all_nodes
-from pellucid.schedule.api import schedule
+
+if TYPE_CHECKING:
+    from pellucid.schedule.api import Scheduled
+
+
+def schedule(outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()) -> Scheduled:
+    """Cut a graph into kernels, in order."""
+    # here, not above: building graphs should not wait until the whole compiler is read
+    from pellucid.schedule import api
+
+    return api.schedule(outputs, pending=pending)
 
 
 def realize(outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()) -> dict[UOp, UOp]:
@@ -52,7 +62,10 @@ def realize_storages(storages: Iterable[Storage]) -> None:
         _mark_wanted(storages)
         return
     with engine_lock:
-        linear = schedule_storages(storages)
+        todo = [s for s in dict.fromkeys(storages) if not s.is_realized]
+        if not todo:
+            return
+        linear = schedule_storages(todo)
         if not linear.src:
             return
         expected = _expected(linear) if current_options().verify else {}
@@ -81,7 +94,7 @@ def schedule_storages(storages: Iterable[Storage]) -> UOp:
 
 
 def _mark_wanted(storages: Iterable[Storage]) -> None:
-    """During a capture nothing runs: the value is computed, whole, when the captured function is."""
+    """During a capture nothing runs: the value is computed when the captured function is."""
     for storage in storages:
         if not storage.is_realized and storage.uop.op not in (Ops.CONTIGUOUS, Ops.LEAF, Ops.WRITE):
             storage.uop = UOp.make(Ops.CONTIGUOUS, storage.uop)
@@ -119,11 +132,13 @@ def written_buffers(nodes: Iterable[UOp]) -> set[UOp]:
     return found
 
 
-# ---- beside the interpreter ---------------------------------------------------------------------------
+# ---- beside the interpreter ---------------------------------------------------------------------
 
 
 def _expected(linear: UOp) -> dict[UOp, np.ndarray]:
     """What the reference interpreter finds for the values that a schedule will store."""
+    from pellucid.ir.interpret import evaluate_all
+
     promised = promise.of(linear)
     assert promised is not None, "a schedule of storages has a promise"
     nodes = [before for _, before, _ in promised.changes]
@@ -134,6 +149,8 @@ def _expected(linear: UOp) -> dict[UOp, np.ndarray]:
 
 
 def _compare(node: UOp, expected: np.ndarray) -> None:
+    from pellucid.ir.interpret.values import from_storage
+
     buffer = stored_buffer(node)
     assert buffer is not None, "a realised value stands in a buffer"
     got = from_storage(node.dtype, buffer_of(buffer).as_numpy()).reshape(expected.shape)

@@ -1,11 +1,12 @@
 """A captured schedule that runs again and again with other buffers.
 
     capture:  outputs over placeholder BUFFERs   ->  schedule, compile once
-    run:      placeholders -> the caller's buffers; outputs -> new buffers; state -> the same storage each time
+    run:      placeholders -> the caller's buffers; outputs -> new buffers; state -> its own storage
 
-A replay never changes what an earlier one returned: outputs get new memory in each run. State, that is storages that
-existed before and are written to, is updated where it is. Lazy values that still read the state as it was are
-computed before it changes.
+A replay never changes what an earlier one returned: outputs get new memory in each run. State,
+that is storages that
+existed before and are written to, is updated where it is. Lazy values that still read the state
+as it was are computed before it changes.
 """
 
 from __future__ import annotations
@@ -20,14 +21,13 @@ from pellucid.engine import history
 from pellucid.engine.capture import Draw
 from pellucid.engine.compile import compile_linear, device_of
 from pellucid.engine.memory import buffer_of
-from pellucid.engine.realize import realize, realize_storages, written_buffers
+from pellucid.engine.realize import realize, realize_storages, schedule, written_buffers
 from pellucid.engine.run import loaded_program, raise_failed_checks
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
 from pellucid.ir.arg import CheckArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, all_nodes, new_buffer
 from pellucid.runtime.buffer import Buffer
-from pellucid.schedule.api import schedule
 
 Finder = Callable[[], Storage | None]
 

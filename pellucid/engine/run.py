@@ -2,7 +2,8 @@
 
     CALL(PROGRAM, BUFFER 4, BUFFER 1)  ->  load the BINARY once; program(memory of 4, memory of 1)
 
-Flags of CHECKs are read after the last kernel: a bad index raises, and no tensor has changed its meaning.
+Flags of CHECKs are read after the last kernel: a bad index raises, and no tensor has changed its
+meaning.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def raise_failed(check: CheckArg, position: int) -> None:
 
 
 def _report(call: UOp, seconds: float, debug: int) -> None:
-    """Say what ran: 1 the kernel, 2 with sizes and times, 3 with the optimisation, 4 with its source."""
+    """Say what ran: 1 the kernel, 2 sizes and times too, 3 the optimisation, 4 the source."""
     program = call.src[0]
     info: ProgramInfo = program.arg
     text = f"{info.name}"

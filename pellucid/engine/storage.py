@@ -1,12 +1,12 @@
 """What a tensor's name stands for: storage whose meaning changes when it is written to.
 
     storage.uop   the value that the storage has now: a lazy expression, or RESHAPE(BUFFER)
-    write         storage.uop becomes WRITE(old uop, window, value); graphs that hold the old uop keep it
+    write         storage.uop becomes WRITE(old uop, window, value); other graphs keep the old uop
     realise       storage.uop becomes RESHAPE(BUFFER) of the same value
 
-Windows (see frontend) hold the storage, values computed before a write hold the old uop: that is all
-there is to versions. All storages that are alive can be listed, since a write in place must not change
-a buffer that another lazy value still wants to read (`readers`).
+Windows (see frontend) hold the storage, values computed before a write hold the old uop: that is
+all there is to versions. All storages that are alive can be listed, since a write in place must not
+change a buffer that another lazy value still wants to read (`readers`).
 """
 
 from __future__ import annotations

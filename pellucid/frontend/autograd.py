@@ -2,8 +2,10 @@
 
     w = Tensor([1.0, 2.0]); loss = (w * w).sum(); loss.backward(); w.grad     -> [2.0, 4.0]
 
-A leaf is a float tensor that the user created. Every leaf in the graph gets a `.grad`, unless it was made
-with requires_grad=False. Gradients are lazy tensors: one that nobody reads costs nothing. Values that were
+A leaf is a float tensor that the user created. Every leaf in the graph gets a `.grad`, unless it
+was made
+with requires_grad=False. Gradients are lazy tensors: one that nobody reads costs nothing. Values
+that were
 realised are differentiated through the expressions that computed them (engine/history.py).
 """
 
@@ -78,7 +80,7 @@ class Autograd(Convolution):
         self.requires_grad_(value)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Ask for a gradient, or refuse one; a computed tensor becomes a leaf through which it still flows."""
+        """Ask for a gradient, or refuse one; a computed tensor becomes a leaf that passes it on."""
         if requires_grad and not self._dtype.is_float:
             raise GradientError("only floats can require a gradient", help="cast it to float first")
         if not self.is_leaf:
@@ -130,7 +132,7 @@ class Autograd(Convolution):
         if not leaves:
             raise GradientError(
                 "this value depends on no tensor that wants a gradient",
-                help="create the parameters with requires_grad=True, outside of no_grad() and detach()",
+                help="create the parameters with requires_grad=True, outside of no_grad()",
             )
         nodes = list(leaves)
         found = _differentiate(root, back, self._seed(gradient), nodes)
@@ -147,7 +149,8 @@ class Autograd(Convolution):
         return self
 
     def gradient(self, *targets: Self, gradient: Self | None = None) -> tuple[Self, ...]:
-        """d(self)/d(target) for each of *targets*, which may be any tensors that self was computed from.
+        """d(self)/d(target) for each of *targets*, which may be any tensors that self was
+        computed from.
 
         >>> x = Tensor([3.0])
         >>> [g.tolist() for g in (x * x).sum().gradient(x)]
@@ -194,7 +197,7 @@ class Autograd(Convolution):
         return gradient.uop.cast(self._dtype)
 
     def _add_gradient(self, node: UOp, *, some_asked: bool) -> None:
-        """Add to `.grad`. A gradient that nobody asked for or reads must not keep all of the past alive."""
+        """Add to `.grad`; one that nobody reads must not keep all of the past alive."""
         is_asked = bool(self._storage.requires_grad)
         with no_grad():
             if self._grad is None:
@@ -234,6 +237,6 @@ def _refuse_cuts(root: UOp) -> None:
     for node in root.toposort(lambda n: n.op is not Ops.DETACH):
         if node.op is Ops.BUFFER and history.is_cut(node):
             raise GradientError(
-                f"the way to the leaves is longer than {history.LONGEST} realised steps and was not kept",
+                f"the way to the leaves is longer than {history.LONGEST} realised steps",
                 help="create the leaves with requires_grad=True to keep it, or detach() on purpose",
             )

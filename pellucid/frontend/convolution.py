@@ -1,7 +1,7 @@
 """Sliding windows: convolution and pooling over any number of axes.
 
     x (batch, channels, h, w)  ->  windows (batch, channels, out_h, out_w, k_h, k_w)
-    conv2d: multiply by the weight and add up over channels and window        max_pool2d: maximum over the window
+    conv2d: multiply by the weight, add up over channels and window     max_pool2d: maximum
 
 Convolution is what neural networks call by that name: the weight is not reversed (correlation).
 """
@@ -94,8 +94,8 @@ class Convolution(Linear):
     ) -> Self:
         """The gradient of a convolution with respect to its input, as an operation.
 
-        Elements are spread *stride* apart, padded, and convolved with the weight reversed. The weight
-        has shape (in, out / groups, k_h, k_w).
+        Elements are spread *stride* apart, padded, and convolved with the weight reversed. The
+        weight has shape (in, out / groups, k_h, k_w).
 
         >>> Tensor([[[[1.0]]]]).conv_transpose2d(Tensor([[[[1.0, 2.0], [3.0, 4.0]]]])).tolist()
         [[[[1.0, 2.0], [3.0, 4.0]]]]
@@ -145,7 +145,7 @@ class Convolution(Linear):
             x = flat._slice(place, 0, max(0, (size - 1) * step + 1))
         return x
 
-    # ---- pooling ----------------------------------------------------------------------------------
+    # ---- pooling --------------------------------------------------------------------------------
 
     def max_pool2d(
         self,
@@ -177,8 +177,8 @@ class Convolution(Linear):
     ) -> Self:
         """The average of every window over the last axes.
 
-        Padding counts as elements of value 0, unless count_include_pad is False; what ceil_mode adds
-        beyond the padding never counts.
+        Padding counts as elements of value 0, unless count_include_pad is False; what ceil_mode
+        adds beyond the padding never counts.
         """
         pool = _Pool(self._shape, kernel_size, stride, padding, 1, ceil_mode, "avg_pool")
         x = self.cast(self._promoted_float())
@@ -219,7 +219,7 @@ class _Pool:
         self.axes = tuple(range(-num, 0))
         if ndim < num or any(2 * p > k for p, k in zip(less, self.kernel, strict=True)):
             raise ShapeError(
-                f"{name} needs an axis for each size of the window, and padding of at most half a window",
+                f"{name} needs an axis for each size of the window, and half of it as padding",
                 rows=[("tensor", shape), ("window", self.kernel), ("padding", less)],
             )
         lead = [(0, 0)] * (ndim - num)

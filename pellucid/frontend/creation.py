@@ -2,8 +2,8 @@
 
     Tensor([[1, 2], [3, 4]])    Tensor.zeros(2, 3)    Tensor.arange(5)    Tensor.eye(3)
 
-Data is copied at once; everything else is lazy: a filled tensor is one literal, expanded. Floats that are
-created here are leaves of differentiation, each with an identity of its own.
+Data is copied at once; everything else is lazy: a filled tensor is one literal, expanded. Floats
+that are created here are leaves of differentiation, each with an identity of its own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Creation(Reduce):
 
     __slots__ = ()
 
-    # ---- filled -----------------------------------------------------------------------------------
+    # ---- filled ---------------------------------------------------------------------------------
 
     @classmethod
     def full(
@@ -109,7 +109,7 @@ class Creation(Reduce):
 
     empty_like = zeros_like
 
-    # ---- counted ----------------------------------------------------------------------------------
+    # ---- counted --------------------------------------------------------------------------------
 
     @classmethod
     def arange(
@@ -172,7 +172,7 @@ class Creation(Reduce):
         device = device_of(options.pop("device", None))
         return cls._leaf(node, device, options.pop("requires_grad", None))
 
-    # ---- triangles --------------------------------------------------------------------------------
+    # ---- triangles ------------------------------------------------------------------------------
 
     def tril(self, diagonal: int = 0) -> Self:
         """The lower triangle, zeros above the *diagonal*.
@@ -208,7 +208,7 @@ class Creation(Reduce):
         wide = self.uop.cast(dtypes.int64).reshape((*self._shape, 1)).expand(shape)
         return self._value(wide.eq(counting(shape, self.ndim)).cast(dtypes.int64))
 
-    # ---- from data --------------------------------------------------------------------------------
+    # ---- from data ------------------------------------------------------------------------------
 
     @classmethod
     def _from_data(cls, data: Any, dtype: DTypeLike | None, device: str | None) -> UOp:

@@ -2,7 +2,8 @@
 
     x * 2.0 + y        x < y        x.exp()        x.cast(dtypes.float16)        where(mask, x, 0)
 
-Operands broadcast and promote (core/dtype.py); Python numbers are weak, they take the type of the tensor.
+Operands broadcast and promote (core/dtype.py); Python numbers are weak, they take the type of
+the tensor.
 Subtraction is `a + b * -1`, `a > b` is `b < a`: the graph has one spelling for each thing.
 """
 
@@ -37,7 +38,7 @@ class Elementwise(Movement):
     __array_ufunc__ = None  # numpy leaves `array + tensor` to us
     __hash__ = object.__hash__
 
-    # ---- types ------------------------------------------------------------------------------------
+    # ---- types ----------------------------------------------------------------------------------
 
     def cast(self, dtype: DTypeLike) -> Self:
         """Convert every element to *dtype*.
@@ -54,7 +55,7 @@ class Elementwise(Movement):
         """In the type of *other*."""
         return self.cast(other.dtype)
 
-    # ---- operands ---------------------------------------------------------------------------------
+    # ---- operands -------------------------------------------------------------------------------
 
     def _lift(self, value: Operand, name: str, *, like: DType | None = None) -> Self:
         """Make a tensor of an operand; Python numbers take this tensor's type, or *like*."""
@@ -120,7 +121,7 @@ class Elementwise(Movement):
         """*build* applied to the node as a float."""
         return self._value(build(self.uop.cast(self._promoted_float())))
 
-    # ---- arithmetic -------------------------------------------------------------------------------
+    # ---- arithmetic -----------------------------------------------------------------------------
 
     def add(self, other: Operand, alpha: Operand = 1) -> Self:
         """self + alpha * other.
@@ -339,7 +340,7 @@ class Elementwise(Movement):
         small = (node < 0).where(node.const_like(-1), node) if not self._dtype.is_unsigned else node
         return self._value((node > 0).where(node.const_like(1), small))
 
-    # ---- comparison -------------------------------------------------------------------------------
+    # ---- comparison -----------------------------------------------------------------------------
 
     def _comparison(self, other: Operand, op: Op, name: str, *, swap: bool = False) -> Self:
         left, right = self._comparable(other, name)
@@ -415,7 +416,7 @@ class Elementwise(Movement):
             return self._value(UOp.const(dtypes.bool, True).expand(self._shape))
         return self._value(_magnitude(self.uop) < math.inf)
 
-    # ---- selection --------------------------------------------------------------------------------
+    # ---- selection ------------------------------------------------------------------------------
 
     def maximum(self, other: Operand) -> Self:
         """The larger of two; NaN if either is.
@@ -472,7 +473,7 @@ class Elementwise(Movement):
         """self + weight * (end - self)."""
         return self + (self._lift(end, "lerp") - self) * weight
 
-    # ---- bits and logic ---------------------------------------------------------------------------
+    # ---- bits and logic -------------------------------------------------------------------------
 
     def _bits(self, other: Operand, op: Op, name: str) -> Self:
         left, right = self._pair(other, name)
@@ -560,7 +561,7 @@ class Elementwise(Movement):
         """True where self is 0."""
         return ~self.cast(dtypes.bool)
 
-    # ---- functions --------------------------------------------------------------------------------
+    # ---- functions ------------------------------------------------------------------------------
 
     def exp(self) -> Self:
         """e to the self.
@@ -689,7 +690,7 @@ class Elementwise(Movement):
     swish = silu
 
     def gelu(self, approximate: str = "none") -> Self:
-        """self times the share of a normal distribution below it; "tanh" approximates that share."""
+        """self times the share of a normal distribution below it, which "tanh" approximates."""
         x = self.cast(self._promoted_float())
         if approximate == "none":
             return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1)

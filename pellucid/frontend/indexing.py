@@ -4,7 +4,8 @@
     x[index], x[mask]                  values of their own: GATHER
     x[1:] = y     x[index] = y         WRITE, or SCATTER where an index is a tensor
 
-Negative indices count from the end. An index outside of its axis is an error: at once where it is known, when
+Negative indices count from the end. An index outside of its axis is an error: at once where it
+is known, when
 realised where a tensor holds it (CHECK). Duplicates: reading repeats, writing keeps the last one.
 """
 
@@ -138,7 +139,7 @@ class Indexing(Random):
             )
         return node.reshape(given).expand(shape)
 
-    # ---- in-place operators -----------------------------------------------------------------------
+    # ---- in-place operators ---------------------------------------------------------------------
 
     def _updated(self, result: Self, name: str) -> Self:
         if result._dtype.is_float and not self._dtype.is_float:
@@ -205,10 +206,10 @@ class Indexing(Random):
         """self /= other."""
         return self._updated(self / other, "div_")
 
-    # ---- reading an index -------------------------------------------------------------------------
+    # ---- reading an index -----------------------------------------------------------------------
 
     def _parse(self, index: Index, value: Operand = None) -> tuple[Self, dict[int, Any]]:
-        """The basic window that an index describes, and the index tensors for axes of that window."""
+        """The basic window that an index describes, and the index tensors for its axes."""
         items = list(index) if isinstance(index, tuple) else [index]
         items = [self._item(item) for item in items]
         used = sum(
@@ -341,10 +342,10 @@ class Indexing(Random):
         """The node of an index tensor: int64, negatives wrapped, with a check of its range."""
         return checked_index(index.uop, self._shape[place], place, "index")
 
-    # ---- gathering --------------------------------------------------------------------------------
+    # ---- gathering ------------------------------------------------------------------------------
 
     def _leading(self, chosen: dict[int, UOp]) -> tuple[tuple[int, ...], list[UOp], int]:
-        """An order that puts the indexed axes first, their indices, and where the result's axes go."""
+        """An order with the indexed axes first, their indices, and where the result's axes go."""
         axes = list(chosen)
         rest = [i for i in range(self.ndim) if i not in chosen]
         adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
@@ -375,7 +376,7 @@ class Indexing(Random):
             n > m for i, (n, m) in enumerate(zip(shape, self._shape, strict=True)) if i != place
         ):
             raise ShapeError(
-                f"the index of {name} has as many axes as the tensor, and is no larger but along axis {place}",
+                f"the index of {name} has the axes of the tensor, no larger but along {place}",
                 rows=[("tensor", self._shape), ("index", shape)],
             )
         checked = checked_index(index.uop, self._shape[place], place, name)
@@ -405,7 +406,7 @@ class Indexing(Random):
         stacked = np.stack(places, 1) if places else np.zeros((self.numel(), 0), np.int64)
         return self._indices_from(stacked)
 
-    # ---- scattering -------------------------------------------------------------------------------
+    # ---- scattering -----------------------------------------------------------------------------
 
     def scatter(self, dim: int, index: Self, src: Operand, reduce: str | None = None) -> Self:
         """A copy with the elements of *src* at *index* along an axis; of duplicates, the last.

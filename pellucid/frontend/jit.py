@@ -7,8 +7,10 @@
     second call   captures it: the function builds its graph, which becomes one compiled schedule
     later calls   run the kernels on the new inputs; Python is not asked again
 
-A capture belongs to a kind of call: shapes, dtypes and devices of tensors, and the values of all other arguments. A call
-of another kind starts at "first" again. Results of successive calls are separate values, random numbers are
+A capture belongs to a kind of call: shapes, dtypes and devices of tensors, and the values of all
+other arguments. A call
+of another kind starts at "first" again. Results of successive calls are separate values, random
+numbers are
 drawn anew, and tensors that the function writes to (parameters, counters) are written to each time.
 """
 
@@ -28,8 +30,8 @@ from pellucid.core.errors import JitError
 from pellucid.core.options import code_key, current_options
 from pellucid.engine import capture, history
 from pellucid.engine.capture import Listener
-from pellucid.engine.replay import Replay, Stale, make_replay, protect
 from pellucid.engine.realize import written_buffers
+from pellucid.engine.replay import Replay, Stale, make_replay, protect
 from pellucid.engine.run import engine_lock
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
 from pellucid.frontend.tensor import Tensor
@@ -100,7 +102,7 @@ class Jit(Generic[P, R]):
         if found is None:
             if len(self._entries) >= MOST_CAPTURES:
                 self._warn(
-                    f"is called in more than {MOST_CAPTURES} different ways; new ones run without jit. "
+                    f"is called in more than {MOST_CAPTURES} different ways; new ones run as they are. "
                     "Numbers that change from call to call are better passed as tensors."
                 )
                 return None
@@ -113,10 +115,10 @@ class Jit(Generic[P, R]):
             name = getattr(self.function, "__qualname__", "a function")
             warnings.warn(f"jit: {name} {text}", stacklevel=4)
 
-    # ---- one call ---------------------------------------------------------------------------------
+    # ---- one call -------------------------------------------------------------------------------
 
     def _plain(self, args: Any, kwargs: Any) -> R:
-        """Run the function; its new results are in memory and carry no gradient, as replayed ones."""
+        """Run the function; new results are in memory and carry no gradient, as replayed ones."""
         older = {id(s) for s in live_storages()}
         result = self.function(*args, **kwargs)
         made = [t for t in _tensors_in(result) if id(t._storage) not in older]
@@ -155,7 +157,7 @@ class Jit(Generic[P, R]):
             entry.replay = None
             if entry.attempts >= _MOST_ATTEMPTS:
                 self._warn(
-                    "keeps tensors that it makes, outside of what it returns, so it runs without jit. "
+                    "keeps tensors that it makes, besides what it returns, so it runs without jit. "
                     "Return them, or write them to tensors that exist already."
                 )
         return answer
@@ -255,7 +257,7 @@ class _Captured:
         self._forget_graphs()
 
     def _forget_graphs(self) -> None:
-        """Let what was captured mean blank storage: its graphs read stand-ins, which hold nothing."""
+        """Let what was captured mean blank storage: its graphs read stand-ins."""
         for storage in (*self.result.storages, *(g._storage for g in self.grads.values)):
             node = storage.uop
             blank = new_buffer(node.num_elems, node.dtype, storage.device)
@@ -365,7 +367,7 @@ def _grad_storage(ref: weakref.ref[Tensor]) -> Storage | None:
     return grad._storage if isinstance(grad, Tensor) else None
 
 
-# ---- arguments ----------------------------------------------------------------------------------------
+# ---- arguments ----------------------------------------------------------------------------------
 
 
 def _stand_in(tensor: Tensor) -> Tensor:

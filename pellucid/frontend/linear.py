@@ -1,9 +1,10 @@
-"""Products of matrices, and what is built on them: matmul, einsum, linear, attention, losses, normalisation.
+"""Products of matrices, and what is built on them: matmul, einsum, linear, attention, losses,
+normalisation.
 
-    x @ w       (…, n, k) @ (…, k, m) -> (…, n, m)        multiply with an axis added, then sum over k
+    x @ w     (…, n, k) @ (…, k, m) -> (…, n, m)     multiply with an axis added, then sum over k
 
-The graph has no matmul: it is a product and a sum, which the compiler sees as one loop nest. Narrow floats are
-multiplied and added in float32 and rounded once.
+The graph has no matmul: it is a product and a sum, which the compiler sees as one loop nest.
+Narrow floats are multiplied and added in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from pellucid.core.dtype import DType, dtypes, promote
-from pellucid.core.errors import DTypeError, ShapeError
+from pellucid.core.errors import ShapeError
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float
 from pellucid.frontend.indexing import Indexing
@@ -28,7 +29,7 @@ class Linear(Indexing):
 
     __slots__ = ()
 
-    # ---- products ---------------------------------------------------------------------------------
+    # ---- products -------------------------------------------------------------------------------
 
     def matmul(self, other: Self, dtype: DTypeLike | None = None) -> Self:
         """The matrix product; vectors count as one row or one column, leading axes broadcast.
@@ -91,7 +92,8 @@ class Linear(Indexing):
         return self.unsqueeze(1) * other.unsqueeze(0)
 
     def linear(self, weight: Self, bias: Self | None = None) -> Self:
-        """self @ weight.T + bias, with a weight of shape (out, in), as `torch.nn.functional.linear`.
+        """self @ weight.T + bias, with a weight of shape (out, in), as
+        `torch.nn.functional.linear`.
 
         >>> Tensor([1, 2]).linear(Tensor([[1, 1], [0, 3]])).tolist()
         [3, 6]
@@ -118,7 +120,7 @@ class Linear(Indexing):
         result: Self = _einsum(terms, output, operands, formula)
         return result
 
-    # ---- normalisation ----------------------------------------------------------------------------
+    # ---- normalisation --------------------------------------------------------------------------
 
     def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
         """Mean 0 and variance 1 along *axis*: (x - mean) / sqrt(var + eps)."""
@@ -148,7 +150,10 @@ class Linear(Indexing):
     def rms_norm(
         self, axis: int | Sequence[int] = -1, weight: Self | None = None, eps: float = 1e-6
     ) -> Self:
-        """x / sqrt(mean(x^2) + eps) (Zhang and Sennrich, "Root mean square layer normalization", 2019)."""
+        """x / sqrt(mean(x^2) + eps).
+
+        Source: Zhang and Sennrich, "Root mean square layer normalization", 2019, equation 4.
+        """
         chosen = arguments.axes(axis, self.ndim, "rms_norm")
         x = self.cast(_wide_float(self._promoted_float()))
         scale = ((x * x).mean(chosen, keepdim=True) + eps).rsqrt()
@@ -158,7 +163,7 @@ class Linear(Indexing):
     def batchnorm(
         self, weight: Self | None, bias: Self | None, mean: Self, invstd: Self, axis: int = 1
     ) -> Self:
-        """(x - mean) * invstd * weight + bias, with one number of each for every index of *axis*."""
+        """(x - mean) * invstd * weight + bias, one number of each for every index of *axis*."""
         place = arguments.axis(axis, self.ndim, "batchnorm")
         shape = tuple(n if i == place else 1 for i, n in enumerate(self._shape))
         result = (self - mean.reshape(shape)) * invstd.reshape(shape)
@@ -169,7 +174,7 @@ class Linear(Indexing):
         """Divided by the p-norm along an axis (at least *eps*)."""
         return self / self.norm(p, dim, keepdim=True).maximum(eps)
 
-    # ---- attention --------------------------------------------------------------------------------
+    # ---- attention ------------------------------------------------------------------------------
 
     def scaled_dot_product_attention(
         self,
@@ -198,7 +203,7 @@ class Linear(Indexing):
         weights = scores.softmax(-1)
         return (weights.dropout(dropout_p) if dropout_p else weights) @ value
 
-    # ---- losses -----------------------------------------------------------------------------------
+    # ---- losses ---------------------------------------------------------------------------------
 
     def _combined(self, reduction: str, name: str) -> Self:
         if reduction not in ("mean", "sum", "none"):
@@ -216,7 +221,7 @@ class Linear(Indexing):
         return (self - target).abs()._combined(reduction, "l1_loss")
 
     def binary_cross_entropy(self, target: Self, reduction: str = "mean") -> Self:
-        """-(t log p + (1 - t) log(1 - p)) for probabilities p = self; logarithms no less than -100."""
+        """-(t log p + (1 - t) log(1 - p)) for p = self; logarithms are no less than -100."""
         yes, no = self.log().maximum(-100), (1 - self).log().maximum(-100)
         return (-(target * yes + (1 - target) * no))._combined(reduction, "binary_cross_entropy")
 
@@ -232,7 +237,7 @@ class Linear(Indexing):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Self:
-        """Minus the logarithm of the probability of each target class; classes are axis 1 (0 of a vector)."""
+        """Minus the log probability of each target class; classes are axis 1 (0 of a vector)."""
         place = 1 if self.ndim > 1 else 0
         expected = self._shape[:place] + self._shape[place + 1 :]
         if not target._dtype.is_int or target._shape != expected:

@@ -1,10 +1,11 @@
-"""Rearranging elements without computing: windows (reshape, permute, …) and new arrangements (pad, flip, cat).
+"""Rearranging elements without computing: windows (reshape, permute, …) and new arrangements
+(pad, flip, cat).
 
     x.reshape(3, 2)    x.T    x[..., ::2]     windows: they share storage with x
     x.flip(0)    x.pad((1, 1))    cat([x, y])  values of their own
 
-No element is moved when these run: each is a note on how an index of the result becomes an index of the
-source.
+No element is moved when these run: each is a note on how an index of the result becomes an index
+of the source.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Movement(Value):
 
     __slots__ = ()
 
-    # ---- windows ----------------------------------------------------------------------------------
+    # ---- windows --------------------------------------------------------------------------------
 
     def reshape(self, *shape: Any) -> Self:
         """The same elements, in order, in another shape; one size may be -1.
@@ -214,10 +215,8 @@ class Movement(Value):
         [1065353216]
         """
         new = arguments.dtype(dtype, "bitcast")
-        if (
-            new.itemsize != self._dtype.itemsize
-            or dtypes.bool in (new, self._dtype)
-            and new is not self._dtype
+        if new.itemsize != self._dtype.itemsize or (
+            dtypes.bool in (new, self._dtype) and new is not self._dtype
         ):
             raise DTypeError(
                 "bitcast needs types of equal width (bool has no other reading)",
@@ -269,7 +268,7 @@ class Movement(Value):
             back = 0
             around = [(0, 0)] * self.ndim
             around[place] = (0, start + span - size)
-            padded = self._shape[:place] + (start + span,) + self._shape[place + 1 :]
+            padded = (*self._shape[:place], start + span, *self._shape[place + 1 :])
             rows = self._window_on(Ops.PAD, tuple(around), padded)._slice(
                 place, start, start + span
             )
@@ -305,7 +304,7 @@ class Movement(Value):
         flat = x._reshape((*lead, count * count))
         return flat._every(len(lead), 0, count + 1, count)
 
-    # ---- values of their own ----------------------------------------------------------------------
+    # ---- values of their own --------------------------------------------------------------------
 
     def contiguous(self) -> Self:
         """A value of its own, in memory in row-major order when it is realised."""
@@ -343,7 +342,8 @@ class Movement(Value):
         mode: str = "constant",
         value: float = 0,
     ) -> Self:
-        """Elements added around, as in `torch.nn.functional.pad`: pairs from the last axis backwards.
+        """Elements added around, as in `torch.nn.functional.pad`: pairs from the last axis
+        backwards.
 
         mode: "constant" (with *value*), "reflect", "replicate" or "circular".
         A sequence of pairs is taken axis by axis from the first, as in numpy.
@@ -606,7 +606,7 @@ def _slide(node: UOp, place: int, size: int, stride: int, dilation: int) -> tupl
 
 
 def _joined(nodes: list[UOp], place: int) -> UOp:
-    """Concatenate by halves, at most `_MOST_PARTS` at a time, so that no kernel reads too many buffers."""
+    """Concatenate by halves, `_MOST_PARTS` at a time, so that no kernel reads too many buffers."""
     if len(nodes) == 1:
         return UOp.make(Ops.CONTIGUOUS, nodes[0])
     while len(nodes) > 1:

@@ -2,9 +2,10 @@
 
     Tensor.manual_seed(1); Tensor.rand(3)        the same three numbers, everywhere and always
 
-Each element is computed from its own counter by Threefry-2x32 (engine/generator.py). A uniform float32
-takes the upper 24 of 32 random bits; a normal number takes both halves of one block through the transform of
-Box and Muller, "A note on the generation of random normal deviates", 1958.
+Each element is computed from its own counter by Threefry-2x32 (engine/generator.py). A uniform
+float32
+takes the upper 24 of 32 random bits; a normal number takes both halves of one block through the
+transform of Box and Muller, "A note on the generation of random normal deviates", 1958.
 """
 
 from __future__ import annotations
@@ -130,7 +131,8 @@ class Random(Creation):
         return self.randn(self._shape, **{"device": self.device, **options})
 
     def dropout(self, p: float = 0.5, training: bool = True) -> Self:
-        """Each element 0 with probability *p*, the others divided by 1 - p; as it is when not training.
+        """Each element 0 with probability *p*, the others divided by 1 - p; as it is when not
+        training.
 
         >>> Tensor([1.0, 2.0]).dropout(0.0).tolist()
         [1.0, 2.0]

@@ -40,7 +40,7 @@ class Reduce(Elementwise):
                 help=f"{name} needs at least one element along the axes it reduces",
             )
 
-    # ---- sums and products ------------------------------------------------------------------------
+    # ---- sums and products ----------------------------------------------------------------------
 
     def sum(self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
         """Add up along *dim* (all axes if None). Integers and bools give int64.
@@ -111,7 +111,7 @@ class Reduce(Elementwise):
             return size.ne(0).sum(dim, keepdim).cast(size._dtype)
         return size.pow(float(p)).sum(dim, keepdim).pow(1.0 / p)
 
-    # ---- extremes ---------------------------------------------------------------------------------
+    # ---- extremes -------------------------------------------------------------------------------
 
     def amax(self, dim: Axes = None, keepdim: bool = False) -> Self:
         """The largest element along *dim*; NaN if there is one; ties share the gradient."""
@@ -170,7 +170,7 @@ class Reduce(Elementwise):
         """True where some element along *dim* is not 0."""
         return self._reduced(self.uop.cast(dtypes.bool), Ops.OR, dim, keepdim, "any")
 
-    # ---- exponentials -----------------------------------------------------------------------------
+    # ---- exponentials ---------------------------------------------------------------------------
 
     def logsumexp(self, dim: Axes = None, keepdim: bool = False) -> Self:
         """log(sum(exp(self))) without overflow; -inf where all is -inf.
@@ -225,7 +225,7 @@ class Reduce(Elementwise):
             raise DTypeError("softmax gives floats", came=result)
         return self.cast(_wide(result))
 
-    # ---- running results --------------------------------------------------------------------------
+    # ---- running results ------------------------------------------------------------------------
 
     def cumsum(self, dim: int = 0, dtype: DTypeLike | None = None) -> Self:
         """The sums of all elements up to each one along *dim*.
@@ -285,9 +285,10 @@ _BLOCK = 256
 def _scan(node: UOp, op: Op, place: int) -> UOp:
     """Running results along an axis.
 
-    Blocks of `_BLOCK` are scanned by doubling (element i takes in element i - 1, then i - 2, i - 4, …:
-    Hillis and Steele, "Data parallel algorithms", 1986); the ends of the blocks are scanned the same
-    way and added to the blocks after them. Each level is kept in memory.
+    Blocks of `_BLOCK` are scanned by doubling (element i takes in element i - 1, then i - 2, i -
+    4, …:
+    Hillis and Steele, "Data parallel algorithms", 1986); the ends of the blocks are scanned the
+    same way and added to the blocks after them. Each level is kept in memory.
     """
     shape = node.known_shape
     size = shape[place]

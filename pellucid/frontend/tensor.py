@@ -2,8 +2,8 @@
 
     Tensor([[1, 2], [3, 4]])  ->  tensor  ->  .numpy()  .tolist()  .item()
 
-Reading values is the only thing that computes them. A tensor that is in memory is read where it lies: a
-window is a numpy view, so no kernel is made to look at one element.
+Reading values is the only thing that computes them. A tensor that is in memory is read where it
+lies: a window is a numpy view, so no kernel is made to look at one element.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Tensor(Autograd):
             device = data.device
         return cls._leaf(cls._from_data(data, dtype, device), device_of(device), requires_grad)
 
-    # ---- types ------------------------------------------------------------------------------------
+    # ---- types ----------------------------------------------------------------------------------
 
     def type(self, dtype: DTypeLike) -> Self:
         """The same as `cast`."""
@@ -120,7 +120,7 @@ class Tensor(Autograd):
             return self
         return self._from(UOp(Ops.COPY, self._dtype, (self.uop,), device), device)
 
-    # ---- reading ----------------------------------------------------------------------------------
+    # ---- reading --------------------------------------------------------------------------------
 
     def numpy(self) -> Array:
         """A copy of the elements as a numpy array; bfloat16 and 8-bit floats as float32.
@@ -222,7 +222,7 @@ class Tensor(Autograd):
     def __dlpack_device__(self) -> Any:
         return (1, 0)
 
-    # ---- scheduling -------------------------------------------------------------------------------
+    # ---- scheduling -----------------------------------------------------------------------------
 
     def schedule_linear(self, *others: Self) -> UOp:
         """The kernels that would compute this tensor, and *others*, as a LINEAR of CALLs in order.
@@ -232,7 +232,7 @@ class Tensor(Autograd):
         return schedule_storages([self._storage, *(o._storage for o in others)])
 
 
-def where(condition: Tensor, input: Any, other: Any) -> Tensor:  # noqa: A002
+def where(condition: Tensor, input: Any, other: Any) -> Tensor:
     """*input* where *condition* holds, else *other*.
 
     >>> where(Tensor([True, False]), 1, Tensor([5, 6])).tolist()

@@ -4,9 +4,10 @@
     v = a[1]                         storage S          window: SHRINK, RESHAPE
     w = v * 2                        storage of its own
 
-Windows share storage, so a write through one shows in all of them; `uop` applies the window to what the
-storage means now. A write gives the storage a new meaning, `WRITE(old, window, value)`: values that were
-computed before keep the old node and so the old numbers.
+Windows share storage, so a write through one shows in all of them; `uop` applies the window to
+what the
+storage means now. A write gives the storage a new meaning, `WRITE(old, window, value)`: values
+that were computed before keep the old node and so the old numbers.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Value:
     _grad: Any
     _unread: int
 
-    # ---- building ---------------------------------------------------------------------------------
+    # ---- building -------------------------------------------------------------------------------
 
     @classmethod
     def _on(cls, storage: Storage, window: Window | None, shape: Shape, dtype: DType) -> Self:
@@ -122,7 +123,7 @@ class Value:
         """A value of its own, on the device of this one."""
         return self._from(node, self._storage.device)
 
-    # ---- questions --------------------------------------------------------------------------------
+    # ---- questions ------------------------------------------------------------------------------
 
     @property
     def uop(self) -> UOp:
@@ -207,7 +208,7 @@ class Value:
                 help=f"copy one of them, as in .to({self.device!r})",
             )
 
-    # ---- writing ----------------------------------------------------------------------------------
+    # ---- writing --------------------------------------------------------------------------------
 
     def _write(self, value: UOp) -> None:
         """Let the storage mean what it meant, with the elements of this window replaced."""
@@ -217,7 +218,7 @@ class Value:
         steps = [step for step in steps if step.op is not Ops.DETACH]
         if any(step.op is Ops.EXPAND for step in steps):
             raise ShapeError(
-                "an expanded tensor cannot be written to: several of its elements are one in memory",
+                "an expanded tensor cannot be written to: its elements share places in memory",
                 help="write to the tensor before expand(), or to .contiguous() of it",
             )
         if self._dtype is not base.dtype:

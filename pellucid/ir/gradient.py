@@ -2,8 +2,10 @@
 
     y = sum_i x_i * w_i        gradient(y, seed, [w])  ->  [EXPAND(seed) * x]
 
-Given dL/dy for a node y, the rule of its op gives dL/dx for each source x; a node that is used several
-times adds up what comes from its users. Sources first is the order of the graph, so users first is the
+Given dL/dy for a node y, the rule of its op gives dL/dx for each source x; a node that is used
+several
+times adds up what comes from its users. Sources first is the order of the graph, so users first
+is the
 order of the walk: each node is visited once (Griewank and Walther, "Evaluating Derivatives", 2008,
 section 3.2). The result is more graph: it can be differentiated again, fused and looked at.
 
@@ -88,7 +90,7 @@ def differentiates(*ops: Op) -> Callable[[Rule], Rule]:
     return enter
 
 
-# ---- arithmetic -------------------------------------------------------------------------------------
+# ---- arithmetic ---------------------------------------------------------------------------------
 
 
 @differentiates(Ops.ADD)
@@ -131,7 +133,7 @@ def square_root(node: UOp, grad: UOp) -> Gradients:
     return (grad / (node * 2.0),)
 
 
-# ---- functions --------------------------------------------------------------------------------------
+# ---- functions ----------------------------------------------------------------------------------
 
 
 @differentiates(Ops.EXP)
@@ -185,7 +187,7 @@ def error_function(node: UOp, grad: UOp) -> Gradients:
 
 @differentiates(Ops.POW)
 def power(node: UOp, grad: UOp) -> Gradients:
-    """d a^b = b a^(b-1) da + a^b ln(a) db; nothing for a where b = 0, nor for b where a = 0 <= b."""
+    """d a^b = b a^(b-1) da + a^b ln(a) db; no da where b = 0, no db where a = 0 <= b."""
     base, exponent = node.src
     zero = grad.const_like(0)
     by_base = exponent.eq(0.0).where(zero, grad * exponent * base.alu(Ops.POW, exponent - 1.0))
@@ -194,7 +196,7 @@ def power(node: UOp, grad: UOp) -> Gradients:
     return by_base, by_exponent
 
 
-# ---- selection and types ----------------------------------------------------------------------------
+# ---- selection and types ------------------------------------------------------------------------
 
 
 @differentiates(Ops.WHERE)
@@ -236,7 +238,7 @@ def _device_of(node: UOp) -> str | None:
     return None
 
 
-# ---- movement ---------------------------------------------------------------------------------------
+# ---- movement -----------------------------------------------------------------------------------
 
 
 @differentiates(Ops.RESHAPE)
@@ -286,7 +288,7 @@ def flip(node: UOp, grad: UOp) -> Gradients:
     return (grad.flip(node.arg),)
 
 
-# ---- whole tensors ----------------------------------------------------------------------------------
+# ---- whole tensors ------------------------------------------------------------------------------
 
 
 @differentiates(Ops.REDUCE)
@@ -303,7 +305,7 @@ def reduce(node: UOp, grad: UOp) -> Gradients:
 
 
 def _of_extremum(node: UOp, spread: UOp) -> UOp:
-    """d max(x)_i = 1 / (number of maxima) where x_i is one; NaNs are the maxima where there are any."""
+    """d max(x)_i = 1 / (number of maxima) where x_i is one; NaNs are maxima if there are any."""
     x = node.src[0]
     wins = x.eq(_broadcast_back(node, node)) | x.ne(x)
     one = UOp.const(dtypes.float32 if x.dtype.bits < 32 else x.dtype, 1.0).expand(x.known_shape)
@@ -313,7 +315,7 @@ def _of_extremum(node: UOp, spread: UOp) -> UOp:
 
 
 def _of_product(node: UOp, spread: UOp) -> UOp:
-    """d prod(x) / dx_i = product of the others: prod / x_i without zeros, else by counting zeros."""
+    """d prod(x) / dx_i is the product of the others: prod / x_i, or by counting zeros."""
     x, arg = node.src[0], node.arg
     is_zero = x.eq(0.0)
     others = UOp.make(Ops.REDUCE, is_zero.where(x.const_like(1.0), x), arg=arg)

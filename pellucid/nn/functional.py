@@ -1,4 +1,5 @@
-"""The functions of neural networks under the names of `torch.nn.functional`; each is a method of Tensor.
+"""The functions of neural networks under the names of `torch.nn.functional`; each is a method of
+Tensor.
 
 relu(x) is x.relu()        cross_entropy(logits, target) is logits.cross_entropy(target)
 """
@@ -40,7 +41,7 @@ binary_cross_entropy: Final = Tensor.binary_cross_entropy
 binary_cross_entropy_with_logits: Final = Tensor.binary_cross_entropy_with_logits
 
 
-def embedding(input: Tensor, weight: Tensor) -> Tensor:  # noqa: A002
+def embedding(input: Tensor, weight: Tensor) -> Tensor:
     """The rows of *weight* that *input* lists.
 
     >>> embedding(Tensor([1, 0]), Tensor([[1.0], [2.0]])).tolist()

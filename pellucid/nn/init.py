@@ -1,8 +1,9 @@
 """Starting values of parameters.
 
-    kaiming_uniform((out, in))   uniform in +-sqrt(6 / ((1 + a^2) in))        fan-in keeps the variance of activations
+    kaiming_uniform((out, in))     uniform in +-sqrt(6 / ((1 + a^2) in))
 
-Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", 2015, equation 10; Glorot and Bengio,
+Source: He, Zhang, Ren and Sun, "Delving deep into rectifiers", 2015, equation 10; Glorot and
+Bengio,
 "Understanding the difficulty of training deep feedforward neural networks", 2010, equation 16.
 """
 

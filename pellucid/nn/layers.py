@@ -2,7 +2,8 @@
 
     Linear(4, 2)(x)     x @ weight.T + bias        weight (2, 4), bias (2,)
 
-Names, argument orders and starting values are those of PyTorch, so that a state dict fits both ways.
+Names, argument orders and starting values are those of PyTorch, so that a state dict fits both
+ways.
 """
 
 from __future__ import annotations
@@ -155,7 +156,10 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Mean 0 and variance 1 over each group of channels (Wu and He, "Group normalization", 2018)."""
+    """Mean 0 and variance 1 over each group of channels.
+
+    Source: Wu and He, "Group normalization", 2018.
+    """
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True

@@ -4,7 +4,8 @@
         def __init__(self): self.first = Linear(4, 2)
         def forward(self, x): return self.first(x).relu()
 
-Any object with tensors in its attributes works as a layer: `get_state_dict` looks into attributes, lists, tuples and
+Any object with tensors in its attributes works as a layer: `get_state_dict` looks into
+attributes, lists, tuples and
 dicts. `Module` only adds `model(x)`, `parameters()`, `train()` and `eval()`.
 """
 

@@ -2,8 +2,8 @@
 
     optimizer.zero_grad(); loss.backward(); optimizer.step()
 
-A step writes to the parameters in place and computes all of them, and the optimiser's own state, as one
-schedule. State exists from the start, so that jit can capture a step.
+A step writes to the parameters in place and computes all of them, and the optimiser's own state,
+as one schedule. State exists from the start, so that jit can capture a step.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class Optimizer:
 class SGD(Optimizer):
     """p -= lr * v with v = momentum * v + g: gradient descent, with a memory if asked for.
 
-    Source: Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013, for
-    Nesterov's variant, in PyTorch's arrangement.
+    Source: Sutskever et al., "On the importance of initialization and momentum in deep
+    learning", 2013, for Nesterov's variant, in PyTorch's arrangement.
     """
 
     def __init__(
@@ -113,7 +113,8 @@ class SGD(Optimizer):
 
 
 class Adam(Optimizer):
-    """p -= lr * m / (sqrt(v) + eps), with running averages m of g and v of g^2, corrected for their start.
+    """p -= lr * m / (sqrt(v) + eps), with running averages m of g and v of g^2, corrected for
+    their start.
 
     Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 1.
     """

@@ -1,4 +1,4 @@
-"""Gradients of every op against differences, in float64; and the rules that differences cannot see."""
+"""Gradients of every op against differences in float64; and rules that those cannot see."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_leaf_that_nobody_asked_for_is_not_kept_for_ever() -> None:
     assert w.grad is not None
     assert w.grad.tolist() == [9.0]
     with pytest.raises(GradientError, match="was not kept"):
-        x.grad  # noqa: B018
+        x.grad
 
 
 def test_long_loops_over_realized_values() -> None:
