@@ -1,5 +1,7 @@
 """Pellucid: a lazy tensor library and kernel compiler; every step can be seen and checked."""
 
+from typing import Any
+
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.options import Context
 from pellucid.engine.compile import compile_linear
@@ -29,3 +31,18 @@ __all__ = [
     "run_linear",
     "where",
 ]
+
+
+def _explain(tensor: Tensor, **asked: Any) -> None:
+    """Print what computing this tensor takes, without computing it.
+
+    kernel: the number of one kernel.  stages: the graph after each stage, too.  disassemble: the
+    machine instructions, too. Lines of the program are known for tensors that were made with
+    PELLUCID_TRACE=1 or under `Context(trace=True)`.
+    """
+    from pellucid.tools.explain import explain  # tools stand above tensors, and load when used
+
+    explain(tensor, **asked)
+
+
+Tensor.explain = _explain

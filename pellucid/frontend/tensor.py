@@ -8,8 +8,8 @@ lies: a window is a numpy view, so no kernel is made to look at one element.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -45,6 +45,9 @@ class Tensor(Autograd):
     """
 
     __slots__ = ()
+
+    explain: ClassVar[Callable[..., None]]
+    """Print what computing this tensor takes (`pellucid.tools.explain`; the package puts it here)."""
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ from pellucid.ir.arg import ParamArg
 from pellucid.ir.interpret.values import storage_dtype
 from pellucid.ir.op import Group, Ops
 from pellucid.ir.text import expression, from_text, to_text
-from pellucid.ir.uop import UOp
+from pellucid.ir.uop import UOp, all_nodes
 from pellucid.pipeline import renderer_for
 from pellucid.render import Renderer
 from pellucid.tools.compare import difference, executed, inputs, interpreted, value_difference
@@ -143,19 +143,40 @@ def culprit(stage: StageRecord, arrays: Sequence[Array]) -> tuple[str, str] | No
 
 
 def _sides_differ(before: UOp, after: UOp, arrays: Sequence[Array]) -> str | None:
-    if before.dtype is not after.dtype or not (
-        _can_stand_alone(before) and _can_stand_alone(after)
-    ):
+    if before.dtype is not after.dtype or before.dtype is dtypes.void:
         return None
-    ranges = tuple(dict.fromkeys((*before.ranges, *after.ranges)))
     try:
-        left, right = (_values_of(side, ranges, arrays) for side in (before, after))
+        sides, given = _without_registers([before, after], arrays)
+        if not all(map(_can_stand_alone, sides)):
+            return None
+        ranges = tuple(dict.fromkeys(r for side in sides for r in side.ranges))
+        left, right = (_values_of(side, ranges, given) for side in sides)
     except (PellucidError, TypeError, ValueError, KeyError):
         return None
     text = value_difference(_kept_dtype(before.dtype), left, right)
     if text is None:
         return None
     return f"{expression(before)}  ->  {expression(after)}   {text}"
+
+
+def _without_registers(sides: list[UOp], arrays: Sequence[Array]) -> tuple[list[UOp], list[Array]]:
+    """Read accumulators and tiles from parameters instead, with the same numbers on both sides."""
+    given = list(arrays)
+    stand_ins: dict[UOp, UOp] = {}
+    for node in all_nodes(sides):
+        if node.op not in (Ops.LOAD, Ops.INDEX) or _storage_of(node).op is Ops.PARAM:
+            continue
+        param = UOp(Ops.PARAM, node.dtype.scalar, (), ParamArg(len(given), node.dtype.lanes))
+        read = UOp(Ops.INDEX, node.dtype, (param, UOp.const(dtypes.index, 0)))
+        stand_ins[node] = read.load() if node.op is Ops.LOAD else read
+        given.append(inputs(UOp.sink(param.replace(arg=ParamArg(0, node.dtype.lanes))), 1)[0])
+    return [side.substitute(stand_ins) for side in sides], given
+
+
+def _storage_of(node: UOp) -> UOp:
+    while node.op in (Ops.LOAD, Ops.INDEX, Ops.AFTER):
+        node = node.src[0]
+    return node
 
 
 def _can_stand_alone(node: UOp) -> bool:

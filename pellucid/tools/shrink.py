@@ -65,6 +65,16 @@ def _still(fails: Fails, candidate: UOp) -> bool:
 
 def candidates(graph: UOp) -> Iterator[UOp]:
     """Smaller graphs, one step away, the boldest steps first."""
+    return (candidate for candidate in _steps(graph) if not _has_empty_range(candidate))
+
+
+def _has_empty_range(graph: UOp) -> bool:
+    """True where a loop has become one that never runs: nothing would be computed at all."""
+    sizes = (node.src[0] for node in graph.toposort() if node.op is Ops.RANGE)
+    return any(size.is_const and size.arg < 1 for size in sizes)
+
+
+def _steps(graph: UOp) -> Iterator[UOp]:
     order = graph.toposort()[::-1]
     yield from _without_effects(graph, order)
     for node in order:
@@ -76,12 +86,17 @@ def candidates(graph: UOp) -> Iterator[UOp]:
 
 
 def _without_effects(graph: UOp, order: list[UOp]) -> Iterator[UOp]:
-    """Leave out one source of a SINK, a GROUP or a LINEAR."""
+    """Leave out an effect of a SINK, a GROUP or a LINEAR, or a range that nothing depends on."""
     for node in order:
         if node.op in (Ops.SINK, Ops.GROUP, Ops.LINEAR) and len(node.src) > 1:
             for place in range(len(node.src)):
                 rest = node.src[:place] + node.src[place + 1 :]
                 yield graph.substitute({node: node.with_sources(rest)})
+        elif node.op in (Ops.END, Ops.REDUCE):
+            body, *ranges = node.src
+            used = tuple(r for r in ranges if r in body.ranges)
+            if len(used) < len(ranges):
+                yield graph.substitute({node: node.with_sources((body, *used)) if used else body})
 
 
 def _simpler(node: UOp) -> Iterator[UOp]:

@@ -1,0 +1,119 @@
+"""explain says where each kernel comes from, why it is one, what was done to it, and its speed."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from pellucid import Context, Tensor, pipeline
+from pellucid.core.errors import CompileError
+from pellucid.tools.explain import explain, explain_file, show
+from pellucid.tools.kernels import kernels_of
+from pellucid.tools.running import UsageError
+
+PROGRAM = """\
+from pellucid import Tensor
+x = Tensor([[1.0, 2.0], [3.0, 4.0]]).realize()
+y = x * 3 + 1
+total = y.sum(1)
+print(total.tolist())
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_a_program_is_explained(program: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain_file(program) == 0
+    printed = capsys.readouterr().out
+    assert "[11.0, 23.0]" in printed  # the program's own output
+    assert "program.py:3  y = x * 3 + 1" in printed
+    for stage in pipeline.KERNEL_PIPELINE:
+        assert stage.name in printed
+    for word in ("why", "optimised by", "work", "time", "size", "LINEAR", "its source", "define"):
+        assert word in printed
+
+
+def test_stages_and_instructions_on_request(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explain_file(program)
+    short = capsys.readouterr().out
+    explain_file(program, stages=True, disassemble=True)
+    long = capsys.readouterr().out
+    assert "after apply_actions" in long
+    assert "after apply_actions" not in short
+    assert "machine instructions" in long
+    assert len(long) > 1.5 * len(short)
+
+
+def test_one_kernel_can_be_chosen(program: str) -> None:
+    assert explain_file(program, kernel=1) == 0
+    with pytest.raises(UsageError, match="there is no kernel 9"):
+        explain_file(program, kernel=9)
+
+
+def test_a_failing_program_is_explained_up_to_its_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM + "raise KeyError('mine')\n")
+    assert explain_file(str(path)) == 1
+    done = capsys.readouterr()
+    assert "KeyError: 'mine'" in done.err
+    assert "kernel 1" in done.out
+
+
+def test_a_tensor_is_explained_without_being_computed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    y = x * 2
+    explain(y)
+    assert "kernel 1" in capsys.readouterr().out
+    assert not y.is_realized
+    assert y.tolist() == [2.0, 4.0]
+    explain(y)
+    assert "in memory already" in capsys.readouterr().out
+
+
+def test_a_tensor_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    (Tensor([1.0, 2.0]).realize() * 2).explain()
+    assert "kernel 1" in capsys.readouterr().out
+
+
+def test_a_kernel_that_does_not_compile_shows_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    linear = (Tensor([1.0, 2.0]).realize() * 2).schedule_linear()
+    renderer = pipeline.renderer_for("CPU")
+
+    def refuse(self: object, linear: object, info: object) -> str:
+        raise CompileError("no", stage="render", kernel="k")
+
+    monkeypatch.setattr(type(renderer), "render", refuse)
+    out = io.StringIO()
+    (found,) = show([linear], to=Console(file=out, width=120))
+    assert found.study.program is None
+    assert "failed" in out.getvalue()
+    assert "render failed for kernel k: no" in out.getvalue()
+
+
+@pytest.mark.parametrize("device", ["CPU", "CPU:C"])
+def test_facts_are_measured_not_written(device: str) -> None:
+    with Context(device=device):
+        x = Tensor([[1.0, 2.0, 3.0]]).realize()
+        linear = (x + 1).schedule_linear()
+        (found,) = show([linear], device=device, to=Console(file=io.StringIO()))
+    assert found.seconds is not None
+    assert 0 < found.seconds < 1
+    assert found.study.info.flops == 3
+    assert found.study.info.bytes == 24
+    assert [kernel.calls for kernel in kernels_of([linear, linear])] == [2]
