@@ -346,3 +346,23 @@ def test_reshape_there_and_back_is_nothing(shape: tuple[int, ...]) -> None:
         stride *= size
     for found, r, size in zip(reversed(back), ranges, shape, strict=True):
         assert simplify(found) is (r if size > 1 else UOp.const(dtypes.index, 0))
+
+
+def test_equal_index_sums_become_the_same_node() -> None:
+    rng = random.Random(3)
+    for _ in range(60):
+        ranges = [UOp.range(rng.randint(2, 9), axis) for axis in range(4)]
+        terms = [rng.choice(ranges) * rng.randint(-4, 9) for _ in range(6)]
+
+        def total(parts: list[UOp] = terms) -> UOp:
+            rng.shuffle(parts)
+            found = parts[0]
+            for part in parts[1:]:
+                found = found + part if rng.random() < 0.5 else part + found
+            return found + 3
+
+        size = rng.randint(2, 12)
+        assert simplify(total()) is simplify(total())
+        assert simplify(total() // size) is simplify(total() // size)
+        assert simplify(total() % size) is simplify(total() % size)
+        assert simplify(total() < size) is simplify(total() < size)
