@@ -158,15 +158,23 @@ class _Costs:
     def time_us(self, lanes: dict[UOp, int]) -> float:
         """About how long the kernel takes on one core."""
         cycles = 0.0
+        sums = [n for n in self.work if n.op is Ops.REDUCE and n.arg.op is Ops.ADD]
+        fused = {n.src[0] for n in sums if n.src[0].op is Ops.MUL}
         for node in (*self.work, *self.accesses):
+            if node in fused:
+                continue
             ranges = _own_ranges(node)
             width = max((lanes[r] for r in ranges if r in lanes), default=1)
-            cycles += (
-                self.runs(node) * (_price(node) if node.op is not Ops.INDEX else 1) / width / 2
-            )
+            cycles += self.runs(node) * self._cycles(node) / width
         params = {a.src[0] for a in self.accesses}
         memory = sum(p.dtype.itemsize * p.arg.size for p in params)
         return max(cycles / CYCLES_PER_US, float(memory) / BYTES_PER_US)
+
+    def _cycles(self, node: UOp) -> float:
+        """What one run of a node takes; a tile loads a value once for several uses."""
+        if node.op is not Ops.INDEX:
+            return _price(node) / 2
+        return 0.125 if any(r in self.reduced for r in node.ranges) else 0.5
 
 
 def _own_ranges(node: UOp) -> tuple[UOp, ...]:
@@ -373,11 +381,11 @@ def balanced(size: int, most: int) -> int:
     """Blocks of at most *most* that differ little: a divisor if one is close, else even blocks.
 
     >>> [balanced(n, 6) for n in (7, 12, 13, 64, 4)]
-    [4, 6, 5, 6, 4]
+    [4, 6, 5, 4, 4]
     """
     if size <= most:
         return size
-    for amount in range(most, most - most // 3, -1):
+    for amount in range(most, most // 2, -1):
         if size % amount == 0:
             return amount
     blocks = -(-size // most)
