@@ -21,6 +21,7 @@ import itertools
 import struct
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 _nodes: dict[tuple[Any, ...], _Reference] = {}
 _lock = threading.Lock()
+_dead: deque[_Reference] = deque()
+_clearing = threading.Lock()
 _buffer_ids = itertools.count()
 
 
@@ -43,9 +46,29 @@ class _Reference(weakref.ref["UOp"]):
 
 
 def _forget(reference: weakref.ref[UOp]) -> None:
-    key = reference.key  # type: ignore[attr-defined]
-    if _nodes.get(key) is reference:
-        del _nodes[key]
+    """A node died: take it out of the table, now or, where the table is in use, soon.
+
+    This may be called at any moment, also while this thread holds a lock; so it waits for none.
+    """
+    _dead.append(reference)  # type: ignore[arg-type]
+    _clear_dead()
+
+
+def _clear_dead() -> None:
+    """Take dead nodes out of the table; one at a time, as each may let its sources die."""
+    if not _clearing.acquire(blocking=False):
+        return
+    try:
+        while _dead and _lock.acquire(blocking=False):
+            try:
+                gone = _dead.popleft()
+                if _nodes.get(gone.key) is gone:
+                    del _nodes[gone.key]
+            finally:
+                _lock.release()
+            del gone
+    finally:
+        _clearing.release()
 
 
 class fact(Generic[T]):  # noqa: N801  (used as a decorator)
@@ -140,6 +163,8 @@ class UOp:
             if other is not None:
                 return other
             _nodes[key] = mine
+        if _dead:
+            _clear_dead()
         return node
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -503,4 +528,5 @@ def new_buffer(size: int, dtype: DType, device: str) -> UOp:
 
 def num_live_nodes() -> int:
     """How many nodes exist now: for tests that nothing leaks."""
+    _clear_dead()
     return len(_nodes)

@@ -116,6 +116,32 @@ def test_buffers_are_never_equal() -> None:
     assert new_buffer(4, dtypes.int8, "CPU") is not new_buffer(4, dtypes.int8, "CPU")
 
 
+def test_a_node_that_dies_in_one_thread_is_not_lost_in_another() -> None:
+    """The entry of a new node must survive the late farewell of an old one with the same parts."""
+    before = sys.getswitchinterval()
+    wrong: list[int] = []
+
+    def build(number: int) -> UOp:
+        return UOp.range(number % 3 + 2, 0) * 3 + 1
+
+    def work() -> None:
+        for number in range(3000):
+            first = build(number)
+            if first is not build(number):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert not wrong
+
+
 def test_threads_agree_on_a_node() -> None:
     found: list[list[UOp]] = []
 
