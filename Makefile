@@ -11,15 +11,19 @@ STAMPS := $(VENV)/stamps
 # Code that is checked for types strictly; folders that do not exist yet are left out.
 TYPED  := pellucid $(wildcard examples benchmarks docs/generate.py)
 CODE   := pellucid tests $(wildcard examples benchmarks docs/generate.py)
+# What `make bench` compares with, in an environment of its own. PyPI's torch for Linux brings CUDA's
+# libraries along; PIP_FIND_LINKS with a folder that has a CPU wheel does without them.
+PEERS  := .venv-peers
+PEER_PACKAGES := torch==2.13.0 jax==0.10.2 tinygrad==0.14.0 threadpoolctl==3.8.0
 # Test processes: `make test WORKERS=0` runs in one process, which is easier to debug.
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format types layers pytest doctest docs bench clean distclean
+.PHONY: help demo test lint format types layers pytest doctest docs bench bench-peers clean distclean
 .DELETE_ON_ERROR:
 
 help:  ## list the commands
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: $(STAMPS)/demo  ## install the package and train a classifier on real digits
 	@$(BIN)/python examples/digits.py
@@ -58,15 +62,18 @@ docs: $(STAMPS)/docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file build/mkdocs.yml
 	@echo "documentation: site/index.html"
 
-bench: $(STAMPS)/demo  ## measure compile and run times
-	$(BIN)/python -m benchmarks
+bench: $(STAMPS)/demo  ## measure times against other libraries; ARGS='--only matmul --threads 1'
+	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-peers: $(PEERS)/stamp  ## install PyTorch, JAX and tinygrad for `make bench`, apart from .venv
+	@command -v clang >/dev/null || echo "tinygrad compiles with clang, which is missing: apt-get install clang"
 
 clean:  ## remove what the tools and the build wrote
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find pellucid tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean  ## also remove the virtual environment
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(PEERS)
 
 # --- the environment: a stamp for each set of requirements, so that a second run installs nothing ---
 
@@ -74,6 +81,12 @@ $(STAMPS)/venv:
 	@test -n "$(PYTHON)" || { echo "Pellucid needs Python 3.11 or later: install it, or run make PYTHON=/path/to/python"; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || { echo "python -m venv failed; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@mkdir -p $(STAMPS) && touch $@
+
+$(PEERS)/stamp: Makefile $(STAMPS)/venv
+	@echo "installing $(PEER_PACKAGES) into $(PEERS)"
+	@$(BIN)/python -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check $(PEER_PACKAGES)
+	@touch $@
 
 $(STAMPS)/demo $(STAMPS)/test $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml $(STAMPS)/venv
 	@echo "installing pellucid and its $* requirements into $(VENV)"

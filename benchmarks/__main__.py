@@ -99,6 +99,10 @@ def measured(plan: Plan, works: Sequence[Work], threads: Sequence[int], console:
                 for row in bench.run(works):
                     report.rows.append(row)
                     console.print(row_table(row, limits_of(report, row)))
+                again = bench.limits()
+                report.limits[count] |= {
+                    n: max(x, again[n]) for n, x in report.limits[count].items()
+                }
     return report
 
 

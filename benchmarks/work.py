@@ -93,7 +93,7 @@ class Work:
     @property
     def about(self) -> str:
         """What is computed, in a sentence."""
-        return (self.function.__doc__ or "").partition("\n")[0]
+        return (self.function.__doc__ or "").partition("\n")[0].partition("  ")[0]
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -489,15 +489,19 @@ def work_named(name: str) -> Work:
 def difference(result: inputs.Array, reference: inputs.Array) -> float:
     """Give the largest difference relative to the largest value of the reference.
 
-    Infinite when shapes differ, or where only one of the two is not a number.
+    Infinite when shapes differ, or where only one of the two is infinite or not a number.
     """
     if result.shape != reference.shape:
         return math.inf
     if reference.size == 0:
         return 0.0
     ours, theirs = result.astype(np.float64), reference.astype(np.float64)
-    if not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
+    is_number = np.isfinite(theirs)
+    if not np.array_equal(ours[~is_number], theirs[~is_number], equal_nan=True):
         return math.inf
-    scale = float(np.abs(theirs).max(where=np.isfinite(theirs), initial=0.0))
-    away = float(np.abs(ours - theirs).max(where=np.isfinite(theirs), initial=0.0))
+    ours, theirs = ours[is_number], theirs[is_number]
+    scale = float(np.abs(theirs).max(initial=0.0))
+    away = float(np.abs(ours - theirs).max(initial=0.0))
+    if math.isnan(away):
+        return math.inf
     return away / scale if scale else away

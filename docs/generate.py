@@ -2,7 +2,7 @@
 
 What the code knows is never written twice: options, errors, ops, laws and stages print themselves.
 
-    docs/*.md                 -> build/docs/*.md
+    docs/*.md, *.svg          -> build/docs/*.md, *.svg
     README.md                 -> build/docs/index.md
     pellucid.core.options     -> build/docs/options.md              (and errors, ops, laws)
     pellucid.pipeline         -> build/docs/pipeline/<stage>.md     one chapter a stage
@@ -258,6 +258,8 @@ def generate(build: Path) -> list[Path]:
             written.append(docs / path)
         entries: Navigation = [{title: path} for title, path, _ in pages]
         navigation += [{section: entries}] if section else entries
+    for picture in sorted((ROOT / "docs").glob("*.svg")):
+        shutil.copy(picture, docs)
     config = {
         "INHERIT": "../mkdocs.yml",
         "docs_dir": "docs",

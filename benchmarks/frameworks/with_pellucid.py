@@ -46,11 +46,12 @@ class Pellucid(TorchLike):
             "target": f"{host_target().arch} with vectors of {host_target().vector_bytes} bytes",
         }
 
-    def _public(self, name: str) -> Any:
+    def _public(self, name: str, module: str = "") -> Any:
+        where = ".".join(filter(None, ("pellucid", module)))
         try:
-            return getattr(self.pellucid, name)
-        except AttributeError:
-            raise Unavailable(f"pellucid has no {name} yet") from None
+            return getattr(importlib.import_module(where), name)
+        except (AttributeError, ModuleNotFoundError):
+            raise Unavailable(f"{where} has no {name}") from None
 
     def load(self, array: Array, dtype: str | None = None) -> Any:
         tensor = self.tensor(array)
@@ -80,7 +81,7 @@ class Pellucid(TorchLike):
     def trained(self, loss: Function, values: Values, parameters: Sequence[str]) -> Step:
         data = [name for name in values if name not in parameters]
         weights = {name: values[name].requires_grad_() for name in parameters}
-        optimizer = self._public("nn").Adam(list(weights.values()), lr=0.001)
+        optimizer = self._public("Adam", "nn.optim")(list(weights.values()), lr=0.001)
 
         def compute(*given: Any) -> Any:
             optimizer.zero_grad()

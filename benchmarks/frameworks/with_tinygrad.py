@@ -77,8 +77,13 @@ class Tinygrad(TorchLike):
             result = loss(self, values).backward()
             return result.realize(*optimizer.schedule_step())
 
-        self.tensor.training = True
-        return self._replayed(compute)
+        replayed = self._replayed(compute)
+
+        def step() -> Any:
+            with self.tinygrad.Context(TRAINING=1):
+                return replayed()
+
+        return step
 
     def gelu(self, x: Any) -> Any:
         return x.gelu()
