@@ -25,18 +25,22 @@ from pellucid.runtime import Buffer, Device
 INT = dtypes.int32
 
 
-def elementwise(op_inputs: Sequence[DType], make, size: int, lanes: int) -> UOp:
-    """A kernel out[i] = make(in0[i], in1[i] …), in lanes."""
+def elementwise(types: Sequence[DType], make, size: int, lanes: int) -> UOp:
+    """A kernel out[i] = make(in0[i], in1[i] …), in lanes; *make* may give several values."""
     loop = UOp.range(UOp.const(INT, size // lanes), 0)
     at = UOp.make(Ops.MUL, loop, UOp.const(INT, lanes)) if lanes > 1 else loop
-    values = []
-    for slot, dtype in enumerate(op_inputs, 1):
-        param = UOp(Ops.PARAM, dtype, (), ParamArg(slot, size))
-        values.append(UOp(Ops.INDEX, dtype.vec(lanes), (param, at)).load())
-    value = make(*values)
-    out = UOp(Ops.PARAM, value.dtype.scalar, (), ParamArg(0, size))
-    store = UOp(Ops.INDEX, value.dtype, (out, at)).store(value)
-    return UOp.sink(store.end(loop))
+    inputs = [UOp(Ops.PARAM, dtype, (), ParamArg(-1 - k, size)) for k, dtype in enumerate(types)]
+    loads = [UOp(Ops.INDEX, p.dtype.vec(lanes), (p, at)).load() for p in inputs]
+    made = make(*loads)
+    values = made if isinstance(made, list) else [made]
+    stores = []
+    for slot, value in enumerate(values):
+        out = UOp(Ops.PARAM, value.dtype.scalar, (), ParamArg(slot, size))
+        stores.append(UOp(Ops.INDEX, value.dtype, (out, at)).store(value))
+    effect = UOp.make(Ops.GROUP, *stores) if len(stores) > 1 else stores[0]
+    # outputs come first
+    slots = {p: p.replace(arg=ParamArg(len(values) + k, size)) for k, p in enumerate(inputs)}
+    return UOp.sink(effect.end(loop)).substitute(slots)
 
 
 def lowered(sink: UOp, target: Target) -> UOp:
@@ -88,22 +92,31 @@ def check(device: str, make, inputs: list[np.ndarray], types: list[DType], lanes
     """Interpreter before the pass, interpreter after it, and the compiled program agree."""
     size = inputs[0].size
     sink = elementwise(types, make, size, lanes)
-    result = next(n for n in sink.toposort() if n.op is Ops.PARAM and n.arg.slot == 0).dtype
-    expected = np.zeros(size, storage(result))
-    run_kernel(sink, [expected, *inputs])
+    params = {n.arg.slot: n for n in sink.toposort() if n.op is Ops.PARAM}
+    results = [params[slot].dtype for slot in range(len(params) - len(inputs))]
+
+    def empty(count: int) -> list[np.ndarray]:
+        return [np.zeros(count, storage(dtype)) for dtype in results]
+
+    expected, compiled = empty(size), empty(size)
+    run_kernel(sink, [*expected, *inputs])
     target = (LLVMRenderer() if device == "CPU:LLVM" else CRenderer()).target
-    linear = lowered(sink, target)
-    compiled = np.zeros(size, storage(result))
-    run_compiled(device, linear, [compiled, *inputs])
-    wrong = differing_values(result, compiled, expected)
-    assert not wrong.size, (wrong[:5], [x[wrong[:5]] for x in (*inputs, compiled, expected)])
+    run_compiled(device, lowered(sink, target), [*compiled, *inputs])
+    for k, (dtype, got, wanted) in enumerate(zip(results, compiled, expected, strict=True)):
+        wrong = differing_values(dtype, got, wanted)
+        assert not wrong.size, (k, wrong[:5], [x[wrong[:5]] for x in (*inputs, got, wanted)])
     if lanes == 1:
-        interpreted = np.zeros(min(size, 64), storage(result))
-        run_kernel(
-            lowered(elementwise(types, make, min(size, 64), 1), target),
-            [interpreted, *(x[:64] for x in inputs)],
-        )
-        assert not differing_values(result, interpreted, expected[: interpreted.size]).size
+        few = min(size, 64)
+        interpreted = empty(few)
+        linear = lowered(elementwise(types, make, few, 1), target)
+        run_kernel(linear, [*interpreted, *(x[:few] for x in inputs)])
+        for dtype, got, wanted in zip(results, interpreted, expected, strict=True):
+            assert not differing_values(dtype, got, wanted[:few]).size
+
+
+def each(*ops: Op):
+    """All of *ops* on the same sources."""
+    return lambda *x: [UOp.make(op, *x) for op in ops]
 
 
 @pytest.fixture(params=["CPU:LLVM", "CPU:C"])
@@ -133,28 +146,24 @@ def integer_pairs(dtype: DType, size: int = 1024) -> tuple[np.ndarray, np.ndarra
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_division_of_integers(device: str, dtype: DType, lanes: int) -> None:
     a, b = integer_pairs(dtype)
-    for op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD):
-        check(device, lambda x, y, op=op: UOp.make(op, x, y), [a, b], [dtype, dtype], lanes)
+    make = each(Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
+    check(device, make, [a, b], [dtype, dtype], lanes)
 
 
 @pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.int32, dtypes.uint32, dtypes.int64], ids=str)
 def test_division_by_literals(device: str, dtype: DType) -> None:
     a, _ = integer_pairs(dtype)
+    divisors = (0, 1, 2, 3, 7, 10, 64, int(dtype.max), int(dtype.min), -1, -3, -8)
 
-    def all_of(op: Op):
-        def make(x: UOp) -> UOp:
-            total = x.const_like(0)
-            for k, divisor in enumerate(
-                (0, 1, 2, 3, 7, 10, 64, int(dtype.max), int(dtype.min), -1, -3, -8)
-            ):
-                if divisor >= dtype.min:
-                    total = total + UOp.make(op, x, x.const_like(divisor)) * x.const_like(3 * k + 1)
-            return total
+    def make(x: UOp) -> list[UOp]:
+        return [
+            UOp.make(op, x, x.const_like(divisor))
+            for op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
+            for divisor in divisors
+            if divisor >= dtype.min
+        ]
 
-        return make
-
-    for op in (Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD):
-        check(device, all_of(op), [a], [dtype], 8)
+    check(device, make, [a], [dtype], 8)
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
@@ -164,8 +173,7 @@ def test_shifts_of_any_count(device: str, dtype: DType, lanes: int) -> None:
     counts = np.resize(np.arange(-3 if int(dtype.min) else 0, dtype.bits + 4), a.size).astype(
         dtype.name
     )
-    for op in (Ops.SHL, Ops.SHR):
-        check(device, lambda x, y, op=op: UOp.make(op, x, y), [a, counts], [dtype, dtype], lanes)
+    check(device, each(Ops.SHL, Ops.SHR), [a, counts], [dtype, dtype], lanes)
 
 
 def test_bounds_leave_plain_instructions() -> None:
@@ -184,8 +192,8 @@ def test_bounds_leave_plain_instructions() -> None:
 def test_logic_of_bools(device: str) -> None:
     a = np.array([0, 0, 1, 1] * 4, bool)
     b = np.array([0, 1] * 8, bool)
-    for op in (Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, *COMPARISONS):
-        check(device, lambda x, y, op=op: UOp.make(op, x, y), [a, b], [dtypes.bool] * 2, 8)
+    make = each(Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, *COMPARISONS)
+    check(device, make, [a, b], [dtypes.bool] * 2, 8)
 
 
 def float_pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
@@ -200,23 +208,16 @@ def float_pairs(dtype: DType) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("lanes", [1, 16])
 def test_extremes_of_floats(device: str, dtype: DType, lanes: int) -> None:
     a, b = float_pairs(dtype)
-    for op in (Ops.MAX, Ops.MIN):
-        check(device, lambda x, y, op=op: UOp.make(op, x, y), [a, b], [dtype] * 2, lanes)
-        for value in (0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan")):
-            check(
-                device,
-                lambda x, op=op, v=value: UOp.make(op, x, x.const_like(v)),
-                [a],
-                [dtype],
-                lanes,
-            )
-            check(
-                device,
-                lambda x, op=op, v=value: UOp.make(op, x.const_like(v), x),
-                [a],
-                [dtype],
-                lanes,
-            )
+    literals = (0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan"))
+
+    def make(x: UOp, y: UOp) -> list[UOp]:
+        values = [UOp.make(op, x, y) for op in (Ops.MAX, Ops.MIN)]
+        for op, value in itertools.product((Ops.MAX, Ops.MIN), literals):
+            values.append(UOp.make(op, x, x.const_like(value)))
+            values.append(UOp.make(op, x.const_like(value), x))
+        return values
+
+    check(device, make, [a, b], [dtype] * 2, lanes)
 
 
 @pytest.mark.parametrize(
@@ -237,8 +238,7 @@ def test_floats_to_integers(device: str, source: DType, lanes: int) -> None:
         )
         a = np.concatenate([edges, -edges]).astype(source.name)
         a = np.resize(a, -(-a.size // 8) * 8)
-    for result in INTEGERS:
-        check(device, lambda x, r=result: x.cast(r), [a], [source], lanes)
+    check(device, lambda x: [x.cast(result) for result in INTEGERS], [a], [source], lanes)
 
 
 def test_threefry_gives_the_published_answers(device: str) -> None:
