@@ -38,6 +38,15 @@ def clean_options(caches: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[opt
     options.forget_environment()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many random programs were tried, and with which seed (tests/property)."""
+    for report in terminalreporter.getreports("passed") + terminalreporter.getreports("failed"):
+        for name, value in report.user_properties:
+            if name == "programs" and report.when == "call":
+                test = report.nodeid.rpartition("::")[2]
+                terminalreporter.write_line(f"random programs: {test} tried {value}")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--bless` rewrites golden files; the difference is then reviewed."""
     parser.addoption("--bless", action="store_true", help="rewrite golden files")

@@ -278,4 +278,4 @@ def _undo(step: Window, shape: Shape, node: UOp) -> UOp:
 def _trace(node: UOp) -> None:
     place = user_location()
     if place is not None:
-        origin.record(node, str(place))
+        origin.record_new(node, str(place))

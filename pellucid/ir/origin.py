@@ -29,6 +29,17 @@ def record(node: UOp, *lines: str) -> None:
     _lines[node] = known + tuple(line for line in dict.fromkeys(lines) if line not in known)
 
 
+def record_new(node: UOp, line: str) -> None:
+    """Say that *line* made *node*, and all below it that no line is known for."""
+    record(node, line)
+    stack = list(node.src)
+    while stack:
+        below = stack.pop()
+        if below not in _lines and below.src:
+            record(below, line)
+            stack.extend(below.src)
+
+
 def of(node: UOp) -> tuple[str, ...]:
     """The lines that *node* came from; empty when nobody recorded."""
     return _lines.get(node, ())

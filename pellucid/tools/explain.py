@@ -146,11 +146,21 @@ def _explained(kernel: Kernel, device: str) -> Explained:
 def summary(found: Sequence[Explained], copies: int = 0) -> Table:
     """One row a kernel."""
     title = "kernels, each with the time of one run" + (f"; {copies} copies" if copies else "")
-    columns = ("", "kernel", "calls", "one run", "speed", "code", "compiled in", "first line")
+    columns = (
+        "",
+        "kernel",
+        "calls",
+        "one run",
+        "speed",
+        "code",
+        "compiled in",
+        "what it computes last",
+    )
     made = table(title, *columns)
     for column in made.columns[2:7]:
         column.justify = "right"
         column.no_wrap = True
+    made.columns[7].no_wrap, made.columns[7].overflow = True, "ellipsis"
     for one in found:
         made.add_row(*_summary_row(one))
     return made
@@ -158,7 +168,7 @@ def summary(found: Sequence[Explained], copies: int = 0) -> Table:
 
 def _summary_row(one: Explained) -> list[Text]:
     kernel, done = one.kernel, one.study
-    lines = kernel.lines[0] if kernel.lines else ""
+    lines = kernel.lines[-1] if kernel.lines else ""
     row = [str(kernel.number), kernel.name, str(kernel.calls)]
     if done.program is None:
         return [*map(cell, row), cell("failed", "red"), *map(cell, ("", "", "", lines))]
@@ -167,7 +177,7 @@ def _summary_row(one: Explained) -> list[Text]:
     return [cell(text, "bold" if place == 1 else "") for place, text in enumerate([*row, lines])]
 
 
-def times_table(linears: Sequence[UOp], device: str) -> Table:
+def times_table(linears: Sequence[UOp], device: str, *, most: int = 12) -> Table:
     """The kernels of schedules with their times alone: one row a kernel, the slowest first."""
     timed = []
     for kernel in kernels_of(linears):
@@ -177,13 +187,20 @@ def times_table(linears: Sequence[UOp], device: str) -> Table:
     calls = sum(kernel.calls for _, _, kernel in timed)
     title = f"{len(timed)} kernels, {calls} calls, {duration(whole)} together"
     made = table(title, "kernel", "calls", "one run", "share", "why it is a kernel of its own")
-    for total, seconds, kernel in sorted(timed, key=lambda row: row[0], reverse=True):
+    timed.sort(key=lambda row: row[0], reverse=True)
+    for total, seconds, kernel in timed[:most]:
         share = f"{total / whole:.0%}" if whole else "-"
         reason = kernel.reasons[0] if kernel.reasons else ""
         row = (str(kernel.calls), duration(seconds), share, reason)
         made.add_row(cell(kernel.name, "bold"), *map(cell, row))
+    if len(timed) > most:
+        rest = sum(total for total, _, _ in timed[most:])
+        made.add_row(f"{len(timed) - most} more", "", duration(rest), f"{rest / whole:.0%}", "")
     for column in made.columns[1:4]:
         column.justify = "right"
+    for column in made.columns:
+        column.no_wrap = True
+    made.columns[4].overflow = "ellipsis"
     return made
 
 
@@ -275,6 +292,7 @@ def _action_text(action: object) -> str:
 def _stage_table(done: Study) -> Table:
     made = table("", "stage", "nodes", "took", "rewrites")
     made.title = None
+    made.columns[0].no_wrap = made.columns[2].no_wrap = True
     for stage in done.stages:
         is_same = stage.after is stage.before
         size = "same" if is_same else str(len(stage.after.toposort()))
@@ -296,10 +314,11 @@ def what_changed(stage: StageRecord) -> Text:
     found = changes(stage.before, stage.after)
     text = Text()
     for sign, style, nodes in (("-", "red", found.removed), ("+", "green", found.added)):
-        for node in nodes[:_MOST_CHANGES]:
+        shown = [node for node in nodes if node.op not in (Ops.CONST, Ops.SINK)]
+        for node in shown[:_MOST_CHANGES]:
             text.append(f"{sign} {expression(node)}\n", style=style)
-        if len(nodes) > _MOST_CHANGES:
-            text.append(f"{sign} … {len(nodes) - _MOST_CHANGES} more\n", style=style)
+        if len(shown) > _MOST_CHANGES:
+            text.append(f"{sign} … {len(shown) - _MOST_CHANGES} more\n", style=style)
     return text
 
 
@@ -317,9 +336,12 @@ def _program(linear: UOp) -> Text:
     lines: list[str] = []
     depth = 0
     for item in linear.src:
+        if item.op in (Ops.CONST, Ops.PARAM):
+            names[item] = expression(item)
+            continue
         if item.op in (Ops.END, Ops.ENDIF):
             depth = max(0, depth - (1 if item.op is Ops.ENDIF else len(item.src) - 1))
-        names[item] = f"%{len(names)}"
+        names[item] = f"i{item.arg.id}" if item.op is Ops.RANGE else f"%{len(lines)}"
         sources = " ".join(names.get(s) or expression(s, 1) for s in item.src)
         dtype = "" if item.dtype.name == "void" else f" {item.dtype}"
         arg = "" if item.arg is None or item.op is Ops.SINK else f" {item.arg!r}"
