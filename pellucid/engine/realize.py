@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError
 from pellucid.core.options import current_options
 from pellucid.engine import capture, history, promise
@@ -32,12 +33,17 @@ if TYPE_CHECKING:
     from pellucid.schedule.api import Scheduled
 
 
-def schedule(outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()) -> Scheduled:
-    """Cut a graph into kernels, in order."""
+def schedule(
+    outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset(), device: str | None = None
+) -> Scheduled:
+    """Cut a graph into kernels, in order. What reads no buffer is computed on *device*."""
     # here, not above: building graphs should not wait until the whole compiler is read
     from pellucid.schedule import api
 
-    return api.schedule(outputs, pending=pending)
+    options = current_options()
+    if device is not None and device != options.device:
+        options = options.with_changes(device=device)
+    return api.schedule(outputs, pending=pending, options=options)
 
 
 def realize(outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()) -> dict[UOp, UOp]:
@@ -80,17 +86,33 @@ def schedule_storages(storages: Iterable[Storage]) -> UOp:
     What it will bring about is noted (engine/promise.py), and done by `run_linear`.
     """
     with engine_lock:
-        todo = [s for s in dict.fromkeys(storages) if not s.is_realized]
-        before = {storage: storage.uop for storage in todo}
-        written = written_buffers(before.values())
-        if written:
-            _check_before_writing(before)
-        scheduled = schedule(list(before.values()), pending=_pending(before, written))
-        changes = [(weakref.ref(s), node, scheduled.stored[node]) for s, node in before.items()]
-        promise.make(scheduled.linear, Promise(changes, scheduled.checks))
-        if not scheduled.linear.src:  # nothing to run: values of no elements, or plain buffers
-            Promise(changes, ()).keep()
-        return scheduled.linear
+        by_device: dict[str, list[Storage]] = {}
+        for storage in dict.fromkeys(storages):
+            if not storage.is_realized:
+                by_device.setdefault(storage.device, []).append(storage)
+        whole = Promise([], ())
+        calls: list[UOp] = []
+        for device, todo in by_device.items():
+            linear, part = _schedule_on(device, todo)
+            calls += linear.src
+            whole = Promise(whole.changes + part.changes, whole.checks + part.checks)
+        linear = UOp(Ops.LINEAR, dtypes.void, tuple(calls))
+        promise.make(linear, whole)
+        if not calls:  # nothing to run: values of no elements, or plain buffers
+            whole.keep()
+        return linear
+
+
+def _schedule_on(device: str, storages: Sequence[Storage]) -> tuple[UOp, Promise]:
+    """Schedule storages of one device."""
+    before = {storage: storage.uop for storage in storages}
+    written = written_buffers(before.values())
+    if written:
+        _check_before_writing(before)
+    pending = _pending(before, written)
+    scheduled = schedule(list(before.values()), pending=pending, device=device)
+    changes = [(weakref.ref(s), node, scheduled.stored[node]) for s, node in before.items()]
+    return scheduled.linear, Promise(changes, scheduled.checks)
 
 
 def _mark_wanted(storages: Iterable[Storage]) -> None:

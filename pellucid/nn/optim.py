@@ -42,11 +42,13 @@ class Optimizer:
         """Move every parameter that has a gradient."""
         with no_grad():
             self.before_step()
-            for index, p in enumerate(self.params):
-                grad = p.grad
+            grads = [p.grad for p in self.params]
+            for index, (p, grad) in enumerate(zip(self.params, grads, strict=True)):
                 if grad is not None:
                     self.update(index, p, grad)
-            self.params[0].realize(*self.params[1:], *self.state)
+            # gradients too: as lazy values they would hold on to the parameters before the step
+            known = [grad for grad in grads if grad is not None]
+            self.params[0].realize(*self.params[1:], *self.state, *known)
 
     def before_step(self) -> None:
         """What happens once in a step."""
