@@ -241,6 +241,17 @@ def test_floats_to_integers(device: str, source: DType, lanes: int) -> None:
     check(device, lambda x: [x.cast(result) for result in INTEGERS], [a], [source], lanes)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64], ids=str)
+def test_quotients_by_powers_of_two(device: str, dtype: DType) -> None:
+    a = float_pairs(dtype)[0] if dtype.bits > 16 else np.arange(65536, dtype=np.uint16)
+    a = a.view(dtype.name)
+    divisors = (1.0, -2.0, 0.5, 2.0**-14, 2.0**14, 2.0**15, 3.0)
+    check(device, lambda x: [x / x.const_like(d) for d in divisors], [a], [dtype], 16)
+    x = UOp(Ops.VARIABLE, dtypes.float32, (), None)
+    assert decompose_ops(x / 4, LLVMRenderer().target).op is Ops.MUL
+    assert decompose_ops(x / 3, LLVMRenderer().target).op is Ops.FDIV
+
+
 def test_threefry_gives_the_published_answers(device: str) -> None:
     """kat_vectors of Random123, threefry2x32, 20 rounds: words of counter, key and result."""
     ones = 0xFFFFFFFF

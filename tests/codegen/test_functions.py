@@ -203,6 +203,22 @@ def test_special_powers(dtype: type) -> None:
     assert np.isnan(got[(x == -2) & (y == 2.5)]).all()
 
 
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5])
+def test_literal_exponents_are_spelled_out(exponent: float) -> None:
+    random = np.random.default_rng(6)
+    x = np.exp(random.uniform(-80, 80, 1024)).astype(np.float32) * np.resize([1, -1], 1024)
+    x = x.astype(np.float32)
+    x[: len(EDGES32)] = EDGES32
+    make = lambda v: UOp.make(Ops.POW, v, v.const_like(exponent))  # noqa: E731
+    got = np.zeros_like(x)
+    linear = lowered(elementwise([dtypes.float32], make, x.size, 16), LLVMRenderer().target)
+    assert len(linear.src) < 40
+    run_compiled("CPU:LLVM", linear, [got, x])
+    with np.errstate(all="ignore"):
+        wanted = np.power(x.astype(np.longdouble), np.longdouble(exponent))
+    assert errors(got, wanted).max() <= SINGLE_ULP
+
+
 @pytest.mark.parametrize("op", [*UNARY, Ops.POW], ids=lambda op: op.name)
 def test_the_interpreter_computes_the_same_bits(op: Op) -> None:
     random = np.random.default_rng(4)

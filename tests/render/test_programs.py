@@ -93,6 +93,20 @@ def test_loop_over_a_variable_may_have_no_turn(kernel: Kernel, device: str, size
     assert out.tolist() == x.reshape(3, 64)[:, :size].sum(1).tolist()
 
 
+def test_addresses_of_64_bits(kernel: Kernel, device: str) -> None:
+    """int64 index arithmetic, also from an int32 that is cast, and from one that is used as a value."""
+    long = dtypes.int64
+    out, x = kernel.param(long, 12), kernel.param(FLOAT, 24)
+    i = UOp.range(UOp.const(long, 3), 0)
+    j = UOp.range(number(4), 1)
+    place = i * 4 + j.cast(long)
+    value = at(x, place * 2).load().cast(dtypes.float64)
+    kernel.effects.append(at(out, place).store(UOp(Ops.FTOI, long, (value,)) + place).end(i, j))
+    result = np.zeros(12, np.int64)
+    kernel.run(device, [result, np.arange(24, dtype=np.float32)])
+    assert result.tolist() == [3 * k for k in range(12)]
+
+
 def test_two_accumulators_in_one_loop(kernel: Kernel, device: str) -> None:
     out, x = kernel.param(FLOAT, 2), kernel.param(FLOAT, 10)
     i = loop(10)

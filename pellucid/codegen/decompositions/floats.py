@@ -1,8 +1,9 @@
-"""MAX and MIN of floats, and casts of floats to integers.
+"""MAX and MIN of floats, casts of floats to integers, quotients by powers of 2.
 
     max(x, 0.0)   x <= 0.0 ? 0.0 : x            NaN fails every comparison, so it is kept
     max(x, y)     (y < x ? x : y) & (x < y ? y : x), as bits; x + y where one is NaN
     int(x)        convert what is clamped to the range; NaN gives 0
+    x / 8.0       x * 0.125
 
 Of x and y that differ, both selections give the larger one; of equal ones they give y and x,
 which have the same bits unless they are zeros of both signs: `and` leaves the positive one (`or`
@@ -76,6 +77,18 @@ def saturating_cast(node: UOp, ctx: Target) -> UOp | None:
     return result if low == 0 else x.eq(x).where(result, literal(result, 0))
 
 
+@rule(Ops.FDIV)
+def scaled(node: UOp) -> UOp | None:
+    """x / 2**n is x times a power of 2, where that is normal: both round the same value."""
+    x, y = node.src
+    if not y.is_const or not math.isfinite(y.arg) or y.arg == 0:
+        return None
+    mantissa, exponent = math.frexp(y.arg)
+    if abs(mantissa) != 0.5 or abs(exponent) > -x.dtype.smallest_exponent:
+        return None
+    return x * literal(y, 1.0 / float(y.arg))
+
+
 def _largest_below(dtype: DType, value: int) -> float:
     """The largest float that is not above an integer of the form 2**n - 1."""
     nearest = round_to(dtype, float(value))
@@ -87,4 +100,4 @@ def _largest_below(dtype: DType, value: int) -> float:
     )
 
 
-RULES = [extreme, saturating_cast]
+RULES = [extreme, saturating_cast, scaled]

@@ -55,12 +55,33 @@ class Pair(NamedTuple):
 def power(node: UOp, ctx: Target) -> UOp:
     """x to the y."""
     x, y = node.src
+    if y.is_const:
+        simple = _simple_power(x, float(y.arg))
+        if simple is not None:
+            return simple
     size = absolute(x)
     if x.dtype.bits == 32:
         magnitude = _magnitude_of_single(ctx, size, y)
     else:
         magnitude = _magnitude_of_double(ctx, size, y)
     return _with_special_cases(x, y, size, magnitude)
+
+
+def _simple_power(x: UOp, exponent: float) -> UOp | None:
+    """Powers that are a few products, a quotient or a root, special cases included."""
+    if exponent == 0:
+        return literal(x, 1.0)
+    if exponent == 1:
+        return x
+    if exponent in (2.0, 3.0, 4.0):
+        square = x * x
+        return {2.0: square, 3.0: square * x, 4.0: square * square}[exponent]
+    if exponent == -1:
+        return literal(x, 1.0) / x
+    if exponent == 0.5:  # the root of -0.0 is 0.0 here, that of -inf is inf
+        root = UOp.make(Ops.SQRT, x + literal(x, 0.0))
+        return x.eq(literal(x, -math.inf)).where(literal(x, math.inf), root)
+    return None
 
 
 def _with_special_cases(x: UOp, y: UOp, size: UOp, magnitude: UOp) -> UOp:
