@@ -41,7 +41,9 @@ MAX_BODY_NODES = 500
 THREADING_US = 100.0
 """Kernels that take longer than this are worth waking threads."""
 GATHER_COST = 1.25
-"""Price of a scalar access that fills one lane, in scalar accesses."""
+"""Price of a scalar load that fills one lane, in scalar accesses."""
+SCATTER_COST = 1.5
+"""Price of a scalar store that empties one lane."""
 CYCLES_PER_US = 3300.0
 BYTES_PER_US = 14000.0
 
@@ -97,13 +99,13 @@ def choose(sink: UOp, target: Target) -> Plan:
     tile = _choose_tile(costs, lanes)
     for ranges in _reduced_nests(sink):
         _plan_reduction(plan, costs, ranges, lanes, tile)
-    _plan_outputs(plan, lanes, tile)
+    _plan_outputs(plan, costs, lanes, tile)
     if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
         _plan_threads(plan, busy_us)
     return plan
 
 
-# ---- 1. lanes ----------------------------------------------------------------------------------
+# ---- 1. lanes ---------------------------------------------------------------------------------
 
 
 class _Costs:
@@ -118,6 +120,7 @@ class _Costs:
         self.work = [n for n in nodes if _is_work(n)]
         self.item_bytes = max((_width(n) for n in [*self.work, *self.accesses]), default=4)
         self.max_lanes = target.max_lanes(self.item_bytes)
+        self.stored = {n.src[0] for n in nodes if n.op is Ops.STORE}
         self.counts: dict[tuple[UOp, ...], int] = {}
         self.bodies = {r: n.src[0].ranges for n in reductions(sink) for r in n.src[1:]}
 
@@ -148,7 +151,8 @@ class _Costs:
             if axis not in access.ranges:
                 continue
             contiguous = stride_of(access.src[1], axis) in (0, 1)
-            total += self.runs(access) * (saved if contiguous else 1 - GATHER_COST)
+            apart = SCATTER_COST if access in self.stored else GATHER_COST
+            total += self.runs(access) * (saved if contiguous else 1 - apart)
         if axis in self.reduced:
             horizontal = 2 * math.log2(max(2, self.lanes_of(axis)))
             over = reduces_over(self.sink, axis)
@@ -218,7 +222,7 @@ def _choose_lanes(costs: _Costs) -> dict[UOp, int]:
     return chosen
 
 
-# ---- 2. reductions -----------------------------------------------------------------------------
+# ---- 2. reductions ----------------------------------------------------------------------------
 
 
 def _reduced_nests(sink: UOp) -> list[tuple[UOp, ...]]:
@@ -321,7 +325,7 @@ def run_length(size: int) -> int:
     return -(-size // -(-size // MAX_RUN))
 
 
-# ---- 3. tiles ----------------------------------------------------------------------------------
+# ---- 3. tiles ---------------------------------------------------------------------------------
 
 
 @dataclass
@@ -392,12 +396,13 @@ def balanced(size: int, most: int) -> int:
     return most if blocks > 4 else -(-size // blocks)
 
 
-# ---- outputs -----------------------------------------------------------------------------------
+# ---- outputs ----------------------------------------------------------------------------------
 
 
-def _plan_outputs(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
+def _plan_outputs(plan: Plan, costs: _Costs, lanes: dict[UOp, int], tile: _Tile) -> None:
     """Copies first, lanes last: a split copies what is inside of it with the kinds that it has."""
     _order_panels(plan, lanes, tile)
+    _order_strided(plan, costs, lanes)
     outputs = [a for a in axes_of(plan.sink) if end_of(plan.sink, a) is not None]
     for axis in reversed(outputs):
         copies = tile.copies.get(axis, 1)
@@ -423,6 +428,21 @@ def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
         plan.do("swap", rows[0].arg.id, other, "the panel that all rows read stays in cache")
 
 
+def _order_strided(plan: Plan, costs: _Costs, lanes: dict[UOp, int]) -> None:
+    """Where lanes read with a stride, walk along memory next: the lines read serve again at once."""
+    for access in costs.accesses:
+        for wide in lanes:
+            end = end_of(plan.sink, wide)
+            if end is None or stride_of(access.src[1], wide) in (0, 1):
+                continue
+            before = end.src[1 : end.src.index(wide)]
+            along = [r for r in before if stride_of(access.src[1], r) == 1]
+            if along:
+                other = axes_of(plan.sink).index(wide)
+                reason = "lanes read with a stride, so the contiguous axis runs inside"
+                plan.do("swap", along[0].arg.id, other, reason)
+
+
 def _lanes_of_output(plan: Plan, axis: UOp, lanes: int, tile: _Tile) -> None:
     reason = "accesses are contiguous along it"
     copies = tile.copies.get(axis, 1)
@@ -444,7 +464,7 @@ def _lanes_of_output(plan: Plan, axis: UOp, lanes: int, tile: _Tile) -> None:
         plan.do("lanes", rest, part, "the rest fills a smaller vector")
 
 
-# ---- 4. threads --------------------------------------------------------------------------------
+# ---- 4. threads -------------------------------------------------------------------------------
 
 
 def _plan_threads(plan: Plan, busy_us: float) -> None:

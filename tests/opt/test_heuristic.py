@@ -58,6 +58,10 @@ def test_a_tile_fits_the_registers() -> None:
         assert 4 <= copies <= target.num_vector_registers * 3 // 4
 
 
+def test_a_transpose_walks_along_the_lines_it_reads() -> None:
+    assert kinds(kernels.transpose(64, 32)) == [("loop", 4), ("lanes", 16), ("loop", 32)]
+
+
 def test_long_sums_are_nested() -> None:
     sizes = [size_of(a) for a in axes_of(choose(kernels.reduce_all(1 << 24), ONE_CORE).sink)]
     assert max(size for size in sizes if size is not None) <= 16
