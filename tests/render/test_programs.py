@@ -94,7 +94,7 @@ def test_loop_over_a_variable_may_have_no_turn(kernel: Kernel, device: str, size
 
 
 def test_addresses_of_64_bits(kernel: Kernel, device: str) -> None:
-    """int64 index arithmetic, also from an int32 that is cast, and from one that is used as a value."""
+    """int64 index arithmetic, from a cast int32 too; one result is also used as a value."""
     long = dtypes.int64
     out, x = kernel.param(long, 12), kernel.param(FLOAT, 24)
     i = UOp.range(UOp.const(long, 3), 0)
