@@ -15,29 +15,28 @@ loop costs a normalisation and a look-up. Storage for intermediates and outputs 
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pellucid.core import observe
 from pellucid.core.dtype import dtypes
 from pellucid.core.options import Options, current_options
 from pellucid.ir import origin
 from pellucid.ir.arg import AddrSpace, CheckArg, StageArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, new_buffer
+from pellucid.schedule.cache import Template, schedule_cache
 from pellucid.schedule.draft import Plan, base_of
 from pellucid.schedule.facts import Facts
-from pellucid.schedule.kernels import Call, Storage, cut_kernels
+from pellucid.schedule.kernels import Cut, Storage, cut_kernels
 from pellucid.schedule.memory import plan_memory
 from pellucid.schedule.normalise import Normal, hand_lines_on, normalise
 from pellucid.schedule.order import hazards, order_drafts
 from pellucid.schedule.ranges import assign_ranges
 from pellucid.schedule.share import share_kernels
+from pellucid.schedule.show import as_linear, insert_stages
 from pellucid.schedule.views import forget_expressions
-
-MAX_CACHED = 512
-"""Schedules that are kept."""
 
 
 @dataclass(frozen=True)
@@ -54,61 +53,6 @@ class Scheduled:
     linear: UOp
     stored: dict[UOp, UOp]
     checks: tuple[tuple[UOp, CheckArg], ...]
-
-
-@dataclass(frozen=True)
-class Template:
-    """A schedule without its storage, which is only numbered."""
-
-    calls: tuple[Call, ...]
-    storages: tuple[Storage, ...]
-    outputs: tuple[int, ...]
-    checks: tuple[int, ...]
-
-
-@dataclass
-class CacheCounts:
-    """How often a schedule was found, and how often made."""
-
-    hits: int = 0
-    misses: int = 0
-
-
-class ScheduleCache:
-    """Templates by content, the least recently used forgotten first; for use from any thread."""
-
-    def __init__(self, capacity: int = MAX_CACHED) -> None:
-        self.capacity = capacity
-        self.counts = CacheCounts()
-        self._known: OrderedDict[tuple[object, ...], Template] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[object, ...]) -> Template | None:
-        """The template that was put under *key*, if it is still known."""
-        with self._lock:
-            found = self._known.get(key)
-            if found is None:
-                self.counts.misses += 1
-                return None
-            self.counts.hits += 1
-            self._known.move_to_end(key)
-            return found
-
-    def put(self, key: tuple[object, ...], template: Template) -> None:
-        """Keep *template*."""
-        with self._lock:
-            self._known[key] = template
-            while len(self._known) > self.capacity:
-                self._known.popitem(last=False)
-
-    def clear(self) -> None:
-        """Forget everything, and count from zero."""
-        with self._lock:
-            self._known.clear()
-            self.counts = CacheCounts()
-
-
-schedule_cache = ScheduleCache()
 
 
 def schedule(
@@ -134,40 +78,74 @@ def schedule(
     devices = tuple(buffer.arg.device for buffer in normal.buffers)
     slots = normal.slots(pending)
     key = (normal.sink.content, devices, slots, options.device)
-    template = None if origin.recording else schedule_cache.get(key)
+    told = origin.recording or bool(observe.watching and observe.observers())
+    template = None if told else schedule_cache.get(key)
     if template is None:
-        template = make_template(normal.sink, devices, slots, options.device)
-        if not origin.recording:
+        template = make_template(normal.sink, devices, slots, options.device, outputs)
+        if not told:
             schedule_cache.put(key, template)
     return fill_template(template, normal, outputs)
 
 
 def make_template(
-    sink: UOp, devices: Sequence[str], pending: frozenset[int], default_device: str
+    sink: UOp,
+    devices: Sequence[str],
+    pending: frozenset[int],
+    default_device: str,
+    outputs: Sequence[UOp] = (),
 ) -> Template:
-    """Schedule a normalised graph."""
+    """Schedule a normalised graph, that of *outputs*; report each stage to observers."""
+    report = _Report(UOp.sink(*outputs))
+    report.stage("normalise", lambda: sink)
     try:
         plan, sink = find_plan(sink, devices)
-        outputs = [base_of(output) for output in sink.src]
+        report.stage("assign_ranges", lambda: insert_stages(sink, plan))
+        stored = [base_of(output) for output in sink.src]
         flags = [base_of(node.src[1]) for node in plan.order if node.op is Ops.CHECK]
-        kept = {*outputs, *flags}
+        kept = {*stored, *flags}
         order = order_drafts(plan, pending, kept)
         units = share_kernels(plan, order)
         cut = cut_kernels(plan, order, units, kept, default_device)
-        for version in dict.fromkeys((*outputs, *flags)):
+        for version in dict.fromkeys((*stored, *flags)):
             if version not in cut.place:  # without elements, so that nothing computes it
                 device = plan.facts.device[version] or default_device
                 cut.storages.append(Storage(version.dtype, 0, device))
                 cut.place[version] = len(cut.storages) - 1
+        report.stage("cut_kernels", lambda: as_linear(cut))
         cut = plan_memory(cut, {cut.place[version] for version in kept})
+        report.stage("plan_memory", lambda: as_linear(cut))
+        report.calls(cut)
         return Template(
             tuple(cut.calls),
             tuple(cut.storages),
-            tuple(cut.place[version] for version in outputs),
+            tuple(cut.place[version] for version in stored),
             tuple(cut.place[version] for version in flags),
         )
     finally:
         forget_expressions()
+
+
+class _Report:
+    """Tells observers, if there are any, what each stage has made of the graph."""
+
+    def __init__(self, graph: UOp) -> None:
+        self.graph = graph
+        self.started = time.perf_counter()
+
+    def stage(self, name: str, made: Callable[[], UOp]) -> None:
+        """Stage *name* has just ended."""
+        if not observe.watching:
+            return
+        seconds = time.perf_counter() - self.started
+        after = made()
+        observe.stage(name, self.graph, after, seconds)
+        self.graph, self.started = after, time.perf_counter()
+
+    def calls(self, cut: Cut) -> None:
+        """All boundaries of kernels, as decisions."""
+        if observe.watching:
+            for call in cut.calls:
+                observe.decision("kernel", call.callee, call.info.reason)
 
 
 def find_plan(sink: UOp, devices: Sequence[str]) -> tuple[Plan, UOp]:

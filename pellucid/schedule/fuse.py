@@ -79,10 +79,10 @@ def executions(kernel: Draft, use: Use) -> float:
     needed = {r for part in (*index, valid) if part is not None for r in part.ranges}
     if any(r.arg.kind is AxisKind.REDUCE for r in needed):
         return math.inf
-    sizes = [r.src[0].arg for r in kernel.ranges]
+    sizes = [int(r.src[0].arg) for r in kernel.ranges]
     while sizes and kernel.ranges[len(sizes) - 1] not in needed:
         sizes.pop()
-    return math.prod(sizes)
+    return float(math.prod(sizes))
 
 
 def why_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
@@ -158,11 +158,11 @@ def _is_small_waste(node: UOp, wanted: Wanted, facts: Facts) -> bool:
 
 
 def _why_over_limit(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
-    if node not in facts.has_storage:
-        return None
     for kernel, uses in wanted.by.items():
         if kernel.num_nodes + len(uses) > MAX_NODES:
             return f"over the limit of {MAX_NODES} operations in a kernel"
+        if node not in facts.has_storage:
+            continue
         fresh = {s for s in node.src if s in facts.has_storage} - kernel.frontier
         if len(kernel.frontier) - 1 + len(fresh) + len(kernel.reads) > MAX_BUFFERS:
             return f"over the limit of {MAX_BUFFERS} buffers in a kernel"

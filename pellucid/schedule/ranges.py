@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 
 from pellucid.core.dtype import dtypes
 from pellucid.ir.arg import AxisKind, VariableArg
-from pellucid.ir.op import Ops, Shape
+from pellucid.ir.op import TRANSCENDENTAL, Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan, Step, base_of
 from pellucid.schedule.facts import STORAGE, Facts
@@ -41,6 +41,9 @@ from pellucid.schedule.views import (
 )
 
 _FIRST_REDUCE_ID = 1000
+
+NODES_OF_FUNCTION = 8
+"""An exp or a sin counts as so many operations against the limit of a kernel."""
 
 
 def output_ranges(shape: Shape) -> Index:
@@ -225,7 +228,7 @@ class _Walk:
             if sizes:
                 draft.loops.add(sizes)
         if node.op.is_elementwise or node.op in (Ops.REDUCE, Ops.GATHER, Ops.PAD):
-            draft.num_nodes += 1
+            draft.num_nodes += NODES_OF_FUNCTION if node.op in TRANSCENDENTAL else 1
         for source, source_use in step:
             self.want(source, source_use, evaluations, draft)
 

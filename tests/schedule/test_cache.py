@@ -13,7 +13,7 @@ from pellucid.ir.arg import CheckArg
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule import schedule, schedule_cache
-from pellucid.schedule.api import ScheduleCache, Template
+from pellucid.schedule.cache import ScheduleCache, Template
 from tests.schedule.graphs import buffer_of, check, gather, matmul, reduce, scatter, tensor, write
 
 

@@ -313,9 +313,9 @@ def test_long_chain_is_cut_and_takes_no_longer_than_it_should() -> None:
     x = tensor((16,))
     for step in range(10_000):
         x = x + float(step % 7)
-    started = time.perf_counter()
+    started = time.process_time()
     result = schedule([x])
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert len(result.linear.src) == 25
     assert reasons(result)[0] == f"over the limit of {MAX_NODES} operations in a kernel"
     assert longest(kernels(result)) <= MAX_NODES + 10
@@ -348,9 +348,9 @@ def test_diamonds_through_views_stay_small() -> None:
         x = x + x.permute((1, 0))
     for _ in range(60):
         x = x + x.pad(((1, 0), (0, 0))).shrink(((0, 8), (0, 8)))
-    started = time.perf_counter()
+    started = time.process_time()
     result = schedule([x])
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert longest(kernels(result)) <= 2 * MAX_NODES
 
 
@@ -361,6 +361,7 @@ def test_stack_of_three_thousand() -> None:
         padded = row.pad(((place, 2999 - place), (0, 0)))
         total = padded if total is None else total + padded
     assert total is not None
-    started = time.perf_counter()
-    schedule([reduce(total, 0, 1)])
-    assert time.perf_counter() - started < 6
+    started = time.process_time()
+    result = schedule([reduce(total, 0, 1)])
+    assert time.process_time() - started < 6
+    assert longest(kernels(result)) <= 5 * MAX_NODES  # a PAD is up to five operations

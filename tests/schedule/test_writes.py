@@ -240,9 +240,9 @@ def test_chain_of_many_writes_takes_no_longer_than_it_should() -> None:
     for place in range(1000):
         window = version.shrink(((place, place + 1),))
         version = write(version, window, window + 1.0)
-    started = time.perf_counter()
+    started = time.process_time()
     schedule([version])
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
 
 
 def test_many_buffers_each_read_and_written() -> None:
@@ -253,9 +253,9 @@ def test_many_buffers_each_read_and_written() -> None:
         loss = term if loss is None else loss + term
     assert loss is not None
     steps = [write(x, x, x - x * spread(loss, (3,)) * 0.5) for x in buffers]
-    started = time.perf_counter()
+    started = time.process_time()
     result = schedule([loss, *steps])
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
     assert all(is_in_place(result, s, x) for s, x in zip(steps, buffers, strict=True))
 
 

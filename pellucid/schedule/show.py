@@ -1,0 +1,45 @@
+"""A schedule in the making as graphs, for people: what observers and `explain` are shown.
+
+    insert_stages    the TENSOR graph, with a STAGE on all that is stored, and the reason
+    as_linear        the calls that are cut so far, as a LINEAR over numbered PARAMs
+
+    ADD(x, EXPAND(REDUCE(x)))
+        ->  STAGE(ADD(x, EXPAND(STAGE(REDUCE(x), "… wider range …"))), "output asked for")
+
+A STAGE in GLOBAL memory is the boundary of a kernel.
+"""
+
+from __future__ import annotations
+
+from pellucid.core.dtype import dtypes
+from pellucid.ir.arg import AddrSpace, ParamArg, StageArg
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.schedule.draft import Plan
+from pellucid.schedule.kernels import Cut
+
+
+def insert_stages(sink: UOp, plan: Plan) -> UOp:
+    """Mark every value that *plan* stores by a STAGE that says why."""
+    done: dict[UOp, UOp] = {}
+    for node in sink.toposort():
+        fresh = node.with_sources(tuple(done[s] for s in node.src))
+        draft = plan.stored.get(node)
+        if draft is not None and node.op is not Ops.STAGE:
+            why = StageArg(AddrSpace.GLOBAL, draft.reason)
+            fresh = UOp(Ops.STAGE, node.dtype, (fresh,), why)
+        done[node] = fresh
+    return done[sink]
+
+
+def as_linear(cut: Cut) -> UOp:
+    """The calls of *cut*, where PARAMs stand for storages."""
+    storages = [
+        UOp(Ops.PARAM, s.dtype, (), ParamArg(number, s.size))
+        for number, s in enumerate(cut.storages)
+    ]
+    calls = tuple(
+        UOp(Ops.CALL, dtypes.void, (c.callee, *(storages[n] for n in c.storages)), c.info)
+        for c in cut.calls
+    )
+    return UOp(Ops.LINEAR, dtypes.void, calls)
