@@ -429,7 +429,7 @@ def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
 
 
 def _order_strided(plan: Plan, costs: _Costs, lanes: dict[UOp, int]) -> None:
-    """Where lanes read with a stride, walk along memory next: the lines read serve again at once."""
+    """Where lanes read with a stride, walk along memory next: lines read serve again at once."""
     for access in costs.accesses:
         for wide in lanes:
             end = end_of(plan.sink, wide)
