@@ -5,8 +5,9 @@
     toolchain_llvm   LLVM IR -> object             toolchain_c   C -> object
     elf.py           object -> checked facts       loader.py     object -> code in memory
     symbols.py       functions of libm and libc    program.py    calling a kernel
-    threads.py       a kernel on several cores     diskcache.py  objects between runs
-    disassembly.py   object -> text for people
+    tape.py          many calls as one             native.py     the functions that play a tape
+    native_code.py   their text, and a pool        threads.py    the same by Python's threads
+    diskcache.py     objects between runs          disassembly.py object -> text for people
 
 Nothing here knows a graph: what comes in is text, bytes, sizes and addresses.
 """
