@@ -5,10 +5,12 @@ from typing import Any
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.options import Context
 from pellucid.engine.compile import compile_linear
+from pellucid.engine.generator import Generator
 from pellucid.engine.run import run_linear
 from pellucid.frontend.autograd import enable_grad, no_grad
 from pellucid.frontend.jit import TinyJit, jit
 from pellucid.frontend.tensor import Tensor, where
+from pellucid.frontend.transforms import grad, value_and_grad
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.runtime.device import Device
@@ -19,6 +21,7 @@ __all__ = [
     "Context",
     "DType",
     "Device",
+    "Generator",
     "Ops",
     "Tensor",
     "TinyJit",
@@ -26,9 +29,11 @@ __all__ = [
     "compile_linear",
     "dtypes",
     "enable_grad",
+    "grad",
     "jit",
     "no_grad",
     "run_linear",
+    "value_and_grad",
     "where",
 ]
 

@@ -155,7 +155,10 @@ def protect(written: set[UOp], owners: set[int]) -> None:
     if not written:
         return
     others = [s for s in live_storages() if id(s) not in owners]
-    lazy = [s for s in others if not s.is_realized and _reads(s.uop, written)]
+    lazy = [s for s in others if _reads(s.uop, written)]
+    for storage in lazy:
+        if storage.is_realized:  # it shares the buffer: it gets a copy
+            storage.uop = UOp.make(Ops.CONTIGUOUS, storage.uop)
     realize_storages(lazy)
     for storage in live_storages():
         buffer = stored_buffer(storage.uop)

@@ -18,25 +18,20 @@ from pellucid.ir.uop import UOp
 
 _live: set[weakref.ref[Storage]] = set()
 
+Windows = dict[int, tuple[Any, UOp]]
+"""Windows of the frontend, by identity, as nodes."""
+
 
 class Storage:
     """A place that holds one tensor's elements, in its version of now."""
 
-    __slots__ = (
-        "__weakref__",
-        "_uop",
-        "device",
-        "leaf_version",
-        "owner",
-        "requires_grad",
-        "windows",
-    )
+    __slots__ = ("__weakref__", "current", "device", "leaf_version", "owner", "requires_grad")
 
     def __init__(self, uop: UOp, device: str) -> None:
-        self._uop = uop
+        self.current: tuple[UOp, Windows] = (uop, {})
+        """The value of now, and the windows on it that were asked for: exchanged together, so
+        that a window never belongs to another version."""
         self.device = device
-        self.windows: dict[int, tuple[Any, UOp]] = {}
-        """Windows on the version of now, as nodes, by identity; filled by the frontend."""
         self.leaf_version = 0
         """Counts writes to a leaf: nodes of older versions do not stand for it any more."""
         self.owner: weakref.ref[Any] | None = None
@@ -47,17 +42,16 @@ class Storage:
     @property
     def uop(self) -> UOp:
         """The value of now."""
-        return self._uop
+        return self.current[0]
 
     @uop.setter
     def uop(self, value: UOp) -> None:
-        self._uop = value
-        self.windows = {}
+        self.current = (value, {})
 
     @property
     def is_realized(self) -> bool:
         """True when the value stands in memory."""
-        return stored_buffer(self._uop) is not None
+        return stored_buffer(self.current[0]) is not None
 
 
 def stored_buffer(node: UOp) -> UOp | None:

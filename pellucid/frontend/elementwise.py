@@ -326,7 +326,7 @@ class Elementwise(Movement):
         if self._dtype.is_float:
             return self._value(_magnitude(node))
         if self._dtype.is_bool or self._dtype.is_unsigned:
-            return self
+            return self._value(node)
         return self._value((node < 0).where(-node, node))
 
     def __abs__(self) -> Self:
@@ -336,7 +336,7 @@ class Elementwise(Movement):
         """-1, 0 or 1; NaN and a signed zero stay."""
         node = self.uop
         if self._dtype.is_bool:
-            return self
+            return self._value(node)
         small = (node < 0).where(node.const_like(-1), node) if not self._dtype.is_unsigned else node
         return self._value((node > 0).where(node.const_like(1), small))
 
@@ -735,7 +735,7 @@ class Elementwise(Movement):
         return self / (self.abs() + 1)
 
     def _rounded(self, op: Op) -> Self:
-        return self._value(UOp.make(op, self.uop)) if self._dtype.is_float else self
+        return self._value(UOp.make(op, self.uop) if self._dtype.is_float else self.uop)
 
     def floor(self) -> Self:
         """The largest whole number not above."""

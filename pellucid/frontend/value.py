@@ -128,10 +128,10 @@ class Value:
     @property
     def uop(self) -> UOp:
         """The node of the graph that is the value of now."""
-        base, window = self._storage.uop, self._window
+        base, known = self._storage.current
+        window = self._window
         if window is None:
             return base
-        known = self._storage.windows
         todo: list[Window] = []
         while window is not None and id(window) not in known:
             todo.append(window)

@@ -248,3 +248,18 @@ def test_what_a_capture_made_is_never_computed_from_stand_ins() -> None:
     for _ in range(3):
         step(Tensor([1.0, 1.0, 1.0]), Tensor([0]))
     assert w.tolist() == [[-1.5, 2.0, 3.0]]
+
+
+def test_a_tensor_that_shares_a_buffer_with_state_keeps_its_value() -> None:
+    w = Tensor([1, 2], dtype=dtypes.uint8).realize()
+    same = w.abs()
+    assert same.is_realized
+
+    @jit
+    def step() -> None:
+        w.assign(w + 1)
+
+    for _ in range(4):
+        step()
+    assert w.tolist() == [5, 6]
+    assert same.tolist() == [1, 2]
