@@ -192,7 +192,17 @@ class _Cutter:
                 seen.add(key)
                 found.update(dict.fromkeys(origin.of(key[0])))
                 stack.extend(self.plan.steps.get(key, ()))
-        return tuple(sorted(found))
+        return tuple(sorted(found, key=_place_of))
+
+
+def _place_of(line: str) -> tuple[str, int]:
+    """File and number of a line such as `train.py:41  h = x @ w`, to put lines in order.
+
+    >>> sorted(["b.py:10  y", "b.py:9  x"], key=_place_of)
+    ['b.py:9  x', 'b.py:10  y']
+    """
+    file, _, number = line.partition("  ")[0].rpartition(":")
+    return file, int(number) if number.isdecimal() else 0
 
 
 def renumber(

@@ -60,7 +60,8 @@ def normalise(outputs: Sequence[UOp]) -> Normal:
         if rule is not None:
             fresh = rule(fresh, all(num_users[s] == 1 for s in node.src))
         done[node] = fresh
-        hand_lines_on(node, fresh)
+        if not any(fresh is done[s] for s in node.src):  # else it keeps the lines that it has
+            hand_lines_on(node, fresh)
     sink = done[order[-1]]
     checks = tuple(n.arg for n in sink.toposort() if n.op is Ops.CHECK)
     return Normal(sink, tuple(buffers), checks)
