@@ -45,7 +45,7 @@ from pellucid.tools.kernels import (
     study,
 )
 from pellucid.tools.running import UsageError, run_file
-from pellucid.tools.tables import cell, table
+from pellucid.tools.tables import cell, line, table
 
 if TYPE_CHECKING:
     from pellucid.frontend import Tensor
@@ -157,13 +157,17 @@ def summary(found: Sequence[Explained], copies: int = 0) -> Table:
         "what it computes last",
     )
     made = table(title, *columns)
-    for column in made.columns[2:7]:
-        column.justify = "right"
-        column.no_wrap = True
-    made.columns[7].no_wrap, made.columns[7].overflow = True, "ellipsis"
     for one in found:
         made.add_row(*_summary_row(one))
+    _make_compact(made, 7)
     return made
+
+
+def _make_compact(made: Table, last: int) -> None:
+    """Give numbers the room they need, and the *last* column what is left."""
+    for place, column in enumerate(made.columns[:last]):
+        column.no_wrap = True
+        column.justify = "right" if place > 0 and column.header != "kernel" else "left"
 
 
 def _summary_row(one: Explained) -> list[Text]:
@@ -171,10 +175,10 @@ def _summary_row(one: Explained) -> list[Text]:
     lines = kernel.lines[-1] if kernel.lines else ""
     row = [str(kernel.number), kernel.name, str(kernel.calls)]
     if done.program is None:
-        return [*map(cell, row), cell("failed", "red"), *map(cell, ("", "", "", lines))]
+        return [*map(cell, row), cell("failed", "red"), *map(cell, ("", "", "")), line(lines)]
     binary = done.part(Ops.BINARY).arg
     row += [duration(one.seconds), speed(one), f"{code_bytes(binary)} B", duration(done.seconds)]
-    return [cell(text, "bold" if place == 1 else "") for place, text in enumerate([*row, lines])]
+    return [*(cell(text, "bold" if at == 1 else "") for at, text in enumerate(row)), line(lines)]
 
 
 def times_table(linears: Sequence[UOp], device: str, *, most: int = 12) -> Table:
@@ -191,16 +195,12 @@ def times_table(linears: Sequence[UOp], device: str, *, most: int = 12) -> Table
     for total, seconds, kernel in timed[:most]:
         share = f"{total / whole:.0%}" if whole else "-"
         reason = kernel.reasons[0] if kernel.reasons else ""
-        row = (str(kernel.calls), duration(seconds), share, reason)
-        made.add_row(cell(kernel.name, "bold"), *map(cell, row))
+        row = (str(kernel.calls), duration(seconds), share)
+        made.add_row(cell(kernel.name, "bold"), *map(cell, row), line(reason))
     if len(timed) > most:
         rest = sum(total for total, _, _ in timed[most:])
         made.add_row(f"{len(timed) - most} more", "", duration(rest), f"{rest / whole:.0%}", "")
-    for column in made.columns[1:4]:
-        column.justify = "right"
-    for column in made.columns:
-        column.no_wrap = True
-    made.columns[4].overflow = "ellipsis"
+    _make_compact(made, 4)
     return made
 
 
@@ -261,8 +261,8 @@ def _facts(one: Explained) -> Table:
     """What a person wants to know first."""
     kernel, done = one.kernel, one.study
     made = Table.grid(padding=(0, 2))
-    for line in kernel.lines or ["not known: it was not made under Context(trace=True)"]:
-        made.add_row("from", cell(line))
+    for place in kernel.lines or ["not known: it was not made under Context(trace=True)"]:
+        made.add_row("from", cell(place))
     for reason in kernel.reasons or ["-"]:
         made.add_row("why", cell(reason))
     if done.program is None:
@@ -291,7 +291,7 @@ def _action_text(action: object) -> str:
 
 def _stage_table(done: Study) -> Table:
     made = table("", "stage", "nodes", "took", "rewrites")
-    made.title = None
+    made.title = None  # the section has a heading
     made.columns[0].no_wrap = made.columns[2].no_wrap = True
     for stage in done.stages:
         is_same = stage.after is stage.before

@@ -25,6 +25,7 @@ from pellucid.core.target import host_target
 def table(title: str, *columns: str) -> Table:
     """Make an empty table in the one look that all have."""
     made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    made.min_width = len(title)
     for column in columns:
         made.add_column(column, overflow="fold")
     return made
@@ -33,6 +34,11 @@ def table(title: str, *columns: str) -> Table:
 def cell(value: object, style: str = "") -> Text:
     """Text that is shown as it is: brackets in equations are no markup."""
     return Text(str(value), style=style)
+
+
+def line(value: object, style: str = "") -> Text:
+    """Text that stays on one line, and ends in … where there is no room for all of it."""
+    return Text(str(value), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def pipeline_tables() -> list[Table]:
