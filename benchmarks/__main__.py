@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measured(plan: Plan, works: Sequence[Work], threads: Sequence[int], console: Console) -> Report:
     """Measure everything, printing each row as it is ready; Ctrl-C keeps what there is."""
-    report = Report(is_tiny=plan.is_tiny)
+    report = Report(is_tiny=plan.is_tiny, load=os.getloadavg()[0])
     with contextlib.suppress(KeyboardInterrupt), _progress(console) as progress:
         for count in threads:
             with Bench(plan, count, progress) as bench:

@@ -17,7 +17,11 @@ from benchmarks.measure import Figure, Row, Verdict
 from benchmarks.plot import verdicts_svg
 from benchmarks.work import Measure, Ratio, Work
 
-Facts = Mapping[str, Mapping[str, str]]
+QUIET_LOAD = 0.5
+DISTURBED = (
+    "others used the machine, which harms most those whose threads wait for each other busily: "
+    "measure again when it is quiet"
+)
 
 
 @dataclass
@@ -29,12 +33,20 @@ class Report:
     """Limits of the machine, by number of threads."""
     rows: list[Row] = field(default_factory=list)
     is_tiny: bool = False
+    load: float = 0.0
+    """How many processes wanted to run when the bench began, on average over a minute."""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Tell whether others were using the machine."""
+        return self.load > QUIET_LOAD
 
     def as_data(self) -> dict[str, Any]:
         """Give everything for a JSON file."""
         return {
             "machine": machine_title(),
             "tiny": self.is_tiny,
+            "load": self.load,
             "facts": self.facts,
             "limits": self.limits,
             "rows": [row.as_data() for row in self.rows],
@@ -89,9 +101,13 @@ def verdict_text(verdict: Verdict) -> str:
     """
     if verdict.value is None:
         return "not measured"
-    is_ratio = isinstance(verdict.limit, Ratio)
-    value = ratio_text(verdict.value) if is_ratio else time_text(verdict.value)
-    return f"kept: {value}" if verdict.holds else f"missed: {value}"
+    write = ratio_text if isinstance(verdict.limit, Ratio) else time_text
+    value = write(verdict.value)
+    if verdict.holds:
+        return f"kept: {value}"
+    if value == write(verdict.limit.at_most):  # rounding must not hide what is missing
+        value = f"{100 * (verdict.value / verdict.limit.at_most - 1):.2g} % more than {value}"
+    return f"missed: {value}"
 
 
 def allowed_text(verdict: Verdict) -> str:
@@ -224,7 +240,17 @@ def facts_table(report: Report) -> Table:
         table.add_row(name, ", ".join(f"{key} {value}" for key, value in facts.items()))
     for threads, limits in report.limits.items():
         table.add_row(f"limits, {threads} thread" + "s" * (threads != 1), limits_text(limits))
+    table.add_row("load at the start", load_text(report))
     return table
+
+
+def load_text(report: Report) -> str:
+    """Write how busy the machine was before.
+
+    >>> load_text(Report(load=0.1))
+    '0.1'
+    """
+    return f"{report.load:.1f}" + (f": {DISTURBED}" if report.is_disturbed else "")
 
 
 def limits_text(limits: Mapping[str, float]) -> str:
@@ -290,6 +316,7 @@ def markdown_page(report: Report) -> str:
         for name, facts in report.facts.items()
     ]
     facts += [[f"limits, threads: {n}", limits_text(found)] for n, found in report.limits.items()]
+    facts += [["load at the start", load_text(report)]]
     details = [
         [f"{row.work.name}, {row.threads}t", *figure_cells(row, figure, limits_of(report, row))]
         for row in report.rows

@@ -67,7 +67,7 @@ def test_a_missed_limit_shows_the_true_figure() -> None:
 
 def test_a_ratio_that_rounds_to_the_limit_is_still_missed() -> None:
     verdict = Verdict(Ratio(("torch",), 1.0), 1.004, "torch")
-    assert verdict_text(verdict) == "missed: 1.00"
+    assert verdict_text(verdict) == "missed: 0.4 % more than 1.00"
 
 
 def test_shares_of_the_machine() -> None:
@@ -108,6 +108,13 @@ def test_the_page_and_the_picture(tmp_path: Path) -> None:
     root = ElementTree.fromstring(picture.read_text(encoding="utf-8"))
     colours = [rect.get("fill") for rect in root.iter("{http://www.w3.org/2000/svg}rect")]
     assert colours == ["white", "#2b7a4b", "#b3432b"]
+
+
+def test_a_busy_machine_is_named() -> None:
+    report = measured_report()
+    assert "others used" not in markdown_page(report)
+    report.load = 3.2
+    assert "3.2: others used the machine" in markdown_page(report)
 
 
 def test_tiny_sizes_have_no_shares() -> None:
