@@ -2,5 +2,5 @@
 
     memory     BUFFERs and the memory behind them       storage    versions of what tensors name
     compile    every kernel of a schedule, once         run        a compiled schedule, on values
-    realize    all of it, for tensors                   replay     a captured schedule, again and again
+    realize    all of it, for tensors                   replay     a captured schedule, again
 """
