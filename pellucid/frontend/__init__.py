@@ -1,7 +1,7 @@
 """What users hold: `Tensor`, built up chapter by chapter.
 
     Value -> Movement -> Elementwise -> Reduce -> Creation -> Random -> Indexing -> Linear
-          -> Convolution -> Autograd -> Tensor
+          -> Convolution -> Sorting -> Autograd -> Tensor
 
 Each class adds one family of methods and uses only those before it.
 """

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 from pellucid.core.errors import GradientError, ShapeError
 from pellucid.engine import history
 from pellucid.engine.storage import Storage
-from pellucid.frontend.convolution import Convolution
+from pellucid.frontend.sorting import Sorting
 from pellucid.frontend.value import grad_enabled
 from pellucid.ir import gradient as rules
 from pellucid.ir.op import Ops
@@ -54,7 +54,7 @@ def enable_grad() -> Iterator[None]:
         grad_enabled.reset(token)
 
 
-class Autograd(Convolution):
+class Autograd(Sorting):
     """Methods that differentiate."""
 
     __slots__ = ()

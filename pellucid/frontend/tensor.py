@@ -47,7 +47,7 @@ class Tensor(Autograd):
     __slots__ = ()
 
     explain: ClassVar[Callable[..., None]]
-    """Print what computing this tensor takes (`pellucid.tools.explain`; the package puts it here)."""
+    """Print what computing this tensor takes (tools/explain.py; the package puts it here)."""
 
     def __init__(
         self,

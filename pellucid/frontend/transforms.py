@@ -1,7 +1,7 @@
 """Functions of functions: the gradient of a function of tensors, as a function.
 
-    grad(f)(x)            df/dx
-    value_and_grad(f)(x)  both at once
+grad(f)(x)            df/dx
+value_and_grad(f)(x)  both at once
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The engine: memory lives as long as it is needed, writes are in place, failures change nothing."""
+"""The engine: memory lives while it is needed, writes are in place, failures change nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What users read when they make a mistake: raised in the call that is wrong, with the exact text."""
+"""What users read when they make a mistake: in the call that is wrong, with the exact text."""
 
 from __future__ import annotations
 

@@ -1,0 +1,177 @@
+"""Order along an axis: sort, argsort, topk.
+
+    keys and places in one integer:  [3.0, 1.0]  ->  [key(3.0) * 2^32 + 0, key(1.0) * 2^32 + 1]
+    sorted, the lower halves are the places of the elements in order: argsort; sort gathers there
+
+Numbers become integers of the same order, NaN above all. The network is bitonic: in each round,
+elements
+are compared with a partner at a fixed distance, so a round is elementwise, and log2(n) (log2(n)
++ 1) / 2 rounds
+sort n elements (Batcher, "Sorting networks and their applications", 1968). Places make all keys
+different, so the order is stable.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+from pellucid.core.dtype import dtypes
+from pellucid.core.errors import ShapeError
+from pellucid.frontend import arguments
+from pellucid.frontend.convolution import Convolution
+from pellucid.frontend.reduce import counting
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+
+_HALF: Final = 1 << 32
+
+
+class Sorting(Convolution):
+    """Methods that order."""
+
+    __slots__ = ()
+
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Self:
+        """The places of the elements along an axis, in order; equal ones as they come.
+
+        NaN counts as the largest: it is last, or first when descending.
+
+        >>> Tensor([3.0, 1.0, 2.0]).argsort().tolist()
+        [1, 2, 0]
+        """
+        if self.ndim == 0:
+            return self._value(UOp.const(dtypes.int64, 0))
+        place = arguments.axis(dim, self.ndim, "argsort")
+        turned = self.movedim(place, -1)
+        key = _ordered(turned.uop)
+        key = key ^ -1 if descending else key
+        is_wide = self._dtype.bits == 64
+        return self._value(_argsorted(key, is_wide=is_wide)).movedim(-1, place)
+
+    def sort(
+        self, dim: int = -1, descending: bool = False, stable: bool = True
+    ) -> tuple[Self, Self]:
+        """The elements along an axis in order, and the places that they came from.
+
+        >>> values, places = Tensor([3, 1, 2]).sort(descending=True)
+        >>> values.tolist(), places.tolist()
+        ([3, 2, 1], [0, 2, 1])
+        """
+        places = self.argsort(dim, descending, stable)
+        if self.ndim == 0:
+            return self.contiguous(), places
+        return self._at(dim, places), places
+
+    def topk(
+        self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    ) -> tuple[Self, Self]:
+        """The k largest (or smallest) elements along an axis in order, and their places.
+
+        >>> values, places = Tensor([3, 1, 2]).topk(2)
+        >>> values.tolist(), places.tolist()
+        ([3, 2], [0, 2])
+        """
+        place = arguments.axis(dim, self.ndim, "topk")
+        if self.ndim == 0 or not 0 <= k <= self._shape[place]:
+            raise ShapeError(
+                "topk takes at most as many elements as there are",
+                rows=[("shape", self._shape), ("k", k)],
+            )
+        places = self.argsort(place, descending=largest)._slice(place, 0, k)
+        return self._at(place, places), places
+
+    def median(self) -> Self:
+        """The lower middle element of all; NaN if there is one."""
+        flat = self.flatten()
+        if flat.numel() == 0:
+            raise ShapeError("median of nothing has no value", came=self._shape)
+        ordered, _ = flat.sort()
+        has_nan = flat.isnan().any()
+        return self._select(has_nan, ordered[-1], ordered[(flat.numel() - 1) // 2])
+
+    def _at(self, dim: int, places: Self) -> Self:
+        """The elements at places that are known to exist."""
+        place = arguments.axis(dim, self.ndim, "sort")
+        shape = places._shape
+        indices = [places.uop if i == place else counting(shape, i) for i in range(self.ndim)]
+        return self._value(UOp.make(Ops.GATHER, self.uop, *indices))
+
+    @classmethod
+    def randperm(cls, n: int) -> Self:
+        """The numbers from 0 to n - 1 in random order.
+
+        >>> Tensor.randperm(3).sum().item()
+        3
+        """
+        return cls.rand(n, dtype=dtypes.float64).argsort()
+
+
+def _ordered(node: UOp) -> UOp:
+    """int64 keys in the order of the elements: equal for equal elements, NaN above all."""
+    dtype = node.dtype
+    if dtype.is_float:
+        wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
+        x = node.cast(wide) + 0.0  # -0.0 is 0.0
+        signed = dtypes.int64 if wide is dtypes.float64 else dtypes.int32
+        bits = x.bitcast(signed)
+        flipped = bits ^ ((bits >> (signed.bits - 1)) & int(signed.max))
+        return x.ne(x).where(flipped.const_like(signed.max), flipped).cast(dtypes.int64)
+    if dtype is dtypes.uint64:
+        return node.bitcast(dtypes.int64) ^ int(dtypes.int64.min)
+    if dtype is dtypes.uint32:
+        return node.cast(dtypes.int64) + -(1 << 31)
+    return node.cast(dtypes.int64)
+
+
+def _argsorted(key: UOp, *, is_wide: bool) -> UOp:
+    """The places that sort the last axis by its keys; wide keys by one half, then the other."""
+    shape = key.known_shape
+    position = counting(shape, len(shape) - 1)
+    if shape[-1] < 2 or 0 in shape:
+        return position
+    if not is_wide:
+        return _sorted(key * _HALF + position) & (_HALF - 1)
+    low = (key & (_HALF - 1)) + -(1 << 31)
+    first = _sorted(low * _HALF + position) & (_HALF - 1)
+    rest = [counting(shape, i) for i in range(len(shape) - 1)]
+    high = UOp.make(Ops.GATHER, key >> 32, *rest, first)
+    second = _sorted(high * _HALF + position) & (_HALF - 1)
+    return UOp.make(Ops.GATHER, first, *rest, second)
+
+
+def _sorted(node: UOp) -> UOp:
+    """Sort int64 along the last axis, filled up to a power of two with the largest number.
+
+    Blocks of 2, 4, 8, … are sorted: the two halves of a block are, so one is read backwards and the
+    smaller of each pair goes to the front; then halves of halves are compared forwards.
+    """
+    *lead, size = node.known_shape
+    count = 1 << (size - 1).bit_length()
+    none = [(0, 0)] * len(lead)
+    node = node.pad((*none, (0, count - size)), dtypes.int64.max)
+    block, rounds = 2, 0
+    while block <= count:
+        node = _compared(node, block, block)
+        distance = block // 4
+        while distance:
+            node = _compared(node, distance, 2 * distance)
+            distance //= 2
+            rounds += 1
+            if rounds % 2 == 0:  # two rounds in a kernel: each element is read four times
+                node = UOp.make(Ops.CONTIGUOUS, node)
+        node = UOp.make(Ops.CONTIGUOUS, node)
+        block *= 2
+    return node.shrink((*((0, n) for n in lead), (0, size)))
+
+
+def _compared(node: UOp, flipped: int, block: int) -> UOp:
+    """Compare-exchange in blocks: with the mirror image (flipped = block) or the other half."""
+    *lead, count = node.known_shape
+    if flipped == block:
+        shape, axis = (*lead, count // block, block), len(lead) + 1
+    else:
+        shape, axis = (*lead, count // block, 2, block // 2), len(lead) + 1
+    x = node.reshape(shape)
+    partner = x.flip((axis,))
+    is_front = counting(shape, axis) < shape[axis] // 2
+    return is_front.where(x.minimum(partner), x.maximum(partner)).reshape((*lead, count))

@@ -1,0 +1,83 @@
+"""sort, argsort and topk against numpy: ties, NaN, all types, all axes."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from pellucid import Tensor, dtypes
+from pellucid.core.dtype import DType
+
+nan, inf = float("nan"), float("inf")
+EVERY = (
+    *(dtypes.bool, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64),
+    *(dtypes.uint8, dtypes.uint32, dtypes.uint64, dtypes.float16, dtypes.float32, dtypes.float64),
+)
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+def test_order_in_every_type(dtype: DType) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 256, (2, 9 * dtype.itemsize), np.uint8).view(
+        dtype.name.replace("bool", "u1")
+    )
+    x = (x % 2).astype(bool) if dtype is dtypes.bool else x
+    with np.errstate(all="ignore"):
+        x = np.concatenate([x, x[:, :3], np.zeros((2, 1), x.dtype)], 1)
+    values, places = Tensor(x).sort(1)
+    np.testing.assert_array_equal(values.numpy(), np.sort(x, 1))
+    np.testing.assert_array_equal(places.numpy(), np.argsort(x, 1, kind="stable"))
+
+
+def test_nan_and_signed_zeros() -> None:
+    x = Tensor([nan, 1.0, -inf, nan, inf, 0.0, -0.0])
+    assert x.argsort().tolist() == [2, 5, 6, 1, 4, 0, 3]
+    assert x.argsort(descending=True).tolist() == [0, 3, 4, 1, 5, 6, 2]
+
+
+def test_case_27_an_axis_of_length_1() -> None:
+    values, places = Tensor([[3], [1]]).sort(1)
+    assert values.tolist() == [[3], [1]]
+    assert places.tolist() == [[0], [0]]
+    assert Tensor([[3], [1]]).sort(0)[0].tolist() == [[1], [3]]
+    assert Tensor.zeros(0).sort()[0].shape == (0,)
+    assert Tensor(5).sort()[0].item() == 5
+
+
+def test_stable_both_ways() -> None:
+    x = Tensor([2, 1, 2, 1, 2])
+    assert x.argsort().tolist() == [1, 3, 0, 2, 4]
+    assert x.argsort(descending=True).tolist() == [0, 2, 4, 1, 3]
+
+
+def test_topk_and_median() -> None:
+    x = np.random.default_rng(1).permutation(20).reshape(4, 5)
+    values, places = Tensor(x).topk(2, 1)
+    np.testing.assert_array_equal(values.numpy(), -np.sort(-x, 1)[:, :2])
+    np.testing.assert_array_equal(places.numpy(), np.argsort(-x, 1)[:, :2])
+    assert Tensor(x).topk(1, 0, largest=False)[0].tolist() == [x.min(0).tolist()]
+    assert Tensor([3.0, 1.0, 2.0, 5.0]).median().item() == 2.0
+    assert np.isnan(Tensor([3.0, nan, 2.0]).median().item())
+
+
+def test_gradients_follow_the_elements() -> None:
+    x = Tensor([3.0, 1.0, 2.0])
+    (x.sort()[0] * Tensor([1.0, 10.0, 100.0]).detach()).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [100.0, 1.0, 10.0]
+
+
+def test_random_permutation() -> None:
+    Tensor.manual_seed(2)
+    drawn = Tensor.randperm(50).tolist()
+    assert sorted(drawn) == list(range(50))
+    assert drawn != sorted(drawn)
+
+
+def test_case_45_time_grows_slowly() -> None:
+    x = Tensor(np.random.default_rng(3).integers(0, 1 << 30, 1 << 15, np.int32))
+    start = time.perf_counter()
+    np.testing.assert_array_equal(x.sort()[0].numpy(), np.sort(x.numpy()))
+    assert time.perf_counter() - start < 30
