@@ -41,7 +41,9 @@ def _with_width(node: UOp, sources: tuple[UOp, ...]) -> UOp:
     if node.op is Ops.RANGE or node.op is Ops.SPECIAL:
         width = _wider(_own_width(node), sources[0].dtype)
         return UOp(node.op, width, (sources[0].cast(width),), node.arg)
-    if not node.dtype.is_index and (not node.op.is_elementwise or node.op is Ops.CAST):
+    if node.op is Ops.CAST:
+        return sources[0].cast(node.dtype.scalar)  # to the width it has now: no cast at all
+    if not node.dtype.is_index and not node.op.is_elementwise:
         return node.with_sources(sources)
     widths = [s.dtype for s, was in zip(sources, was_index, strict=True) if was]
     width = _wider(_own_width(node) if node.dtype.is_index else dtypes.int32, *widths)

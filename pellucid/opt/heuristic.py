@@ -25,14 +25,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from pellucid.core import observe
 from pellucid.core.target import Target
-from pellucid.ir.arg import Action, AxisKind
-from pellucid.ir.op import TRANSCENDENTAL, Ops
-from pellucid.ir.transform import next_range_id
+from pellucid.ir.arg import AxisKind
+from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.actions import apply_action
-from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions, size_of, stride_of
+from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stride_of
+from pellucid.opt.cost import Costs, body_size
+from pellucid.opt.plan import Pieces, Plan
 
 MAX_RUN = 16
 """The most terms that one accumulator adds before its sum is added to the next level's."""
@@ -40,60 +39,14 @@ MAX_BODY_NODES = 500
 """About how large copies may make a kernel."""
 THREADING_US = 100.0
 """Kernels that take longer than this are worth waking threads."""
-GATHER_COST = 1.25
-"""Price of a scalar load that fills one lane, in scalar accesses."""
-SCATTER_COST = 1.5
-"""Price of a scalar store that empties one lane."""
-CYCLES_PER_US = 3300.0
-BYTES_PER_US = 14000.0
-
-
-@dataclass
-class Plan:
-    """A kernel, and the actions that led to it."""
-
-    sink: UOp
-    target: Target
-    actions: list[Action] = field(default_factory=list)
-
-    def axis(self, number: int) -> UOp:
-        """The RANGE with an id."""
-        return next(a for a in axes_of(self.sink) if a.arg.id == number)
-
-    def size(self, number: int) -> int:
-        """The size of the RANGE with an id."""
-        return size_of(self.axis(number)) or 0
-
-    def do(self, kind: str, number: int, amount: int, reason: str) -> Pieces:
-        """Apply an action to the RANGE with an id; the ids of the pieces that it leaves."""
-        axis = self.axis(number)
-        action = Action(kind, axes_of(self.sink).index(axis), amount)
-        size, first = size_of(axis) or 0, next_range_id(self.sink)
-        self.sink = apply_action(self.sink, action, self.target)
-        self.actions.append(action)
-        if observe.watching:
-            observe.decision("action", action, reason)
-        if kind == "swap" or amount in (0, size):
-            return Pieces(None, number, None)
-        rest = first + 2 if size % amount > 1 else None
-        return Pieces(first if size // amount > 1 else None, first + 1, rest)
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """What a split leaves: the ids of the outer part, the inner part, and the rest."""
-
-    outer: int | None
-    inner: int
-    rest: int | None
 
 
 def choose(sink: UOp, target: Target) -> Plan:
     """Choose actions for a kernel, and apply them."""
     plan = Plan(sink, target)
-    if sink.arg.ordered or any(size_of(axis) is None for axis in axes_of(sink)):
+    if sink.arg.ordered:
         return plan
-    costs = _Costs(sink, target)
+    costs = Costs(sink, target)
     lanes = _choose_lanes(costs)
     busy_us = costs.time_us(lanes)
     tile = _choose_tile(costs, lanes)
@@ -108,105 +61,7 @@ def choose(sink: UOp, target: Target) -> Plan:
 # ---- 1. lanes ---------------------------------------------------------------------------------
 
 
-class _Costs:
-    """How often everything in a kernel runs, and what it costs with some axes as lanes."""
-
-    def __init__(self, sink: UOp, target: Target) -> None:
-        self.sink, self.target = sink, target
-        self.axes = axes_of(sink)
-        self.reduced = {r for node in reductions(sink) for r in node.src[1:]}
-        nodes = sink.toposort()
-        self.accesses = [n for n in nodes if n.op is Ops.INDEX]
-        self.work = [n for n in nodes if _is_work(n)]
-        self.item_bytes = max((_width(n) for n in [*self.work, *self.accesses]), default=4)
-        self.max_lanes = target.max_lanes(self.item_bytes)
-        self.stored = {n.src[0] for n in nodes if n.op is Ops.STORE}
-        self.counts: dict[tuple[UOp, ...], int] = {}
-        self.bodies = {r: n.src[0].ranges for n in reductions(sink) for r in n.src[1:]}
-
-    def runs(self, node: UOp) -> int:
-        """How often a node is computed: in a reduction, as often as its innermost loop runs."""
-        ranges = _own_ranges(node)
-        inside = [self.bodies[r] for r in ranges if r in self.bodies]
-        ranges = max(inside, key=len) if inside else ranges
-        if ranges not in self.counts:
-            self.counts[ranges] = math.prod(size_of(r) or 1 for r in ranges)
-        return self.counts[ranges]
-
-    def lanes_of(self, axis: UOp) -> int:
-        """How many lanes an axis would have."""
-        size = size_of(axis) or 1
-        return min(self.max_lanes, 1 << (size.bit_length() - 1))
-
-    def speedup(self, axis: UOp) -> float:
-        """Elements per step along an axis, counting the scalar rest."""
-        size, lanes = size_of(axis) or 1, self.lanes_of(axis)
-        return size / (size // lanes + size % lanes)
-
-    def gain(self, axis: UOp) -> float:
-        """By how much the kernel gets cheaper with an axis as lanes."""
-        saved = 1 - 1 / self.speedup(axis)
-        total = sum(self.runs(n) * _price(n) * saved for n in self.work if axis in _own_ranges(n))
-        for access in self.accesses:
-            if axis not in access.ranges:
-                continue
-            contiguous = stride_of(access.src[1], axis) in (0, 1)
-            apart = SCATTER_COST if access in self.stored else GATHER_COST
-            total += self.runs(access) * (saved if contiguous else 1 - apart)
-        if axis in self.reduced:
-            horizontal = 2 * math.log2(max(2, self.lanes_of(axis)))
-            over = reduces_over(self.sink, axis)
-            total -= sum(self.runs(n) / (size_of(axis) or 1) * horizontal for n in over)
-        return total
-
-    def time_us(self, lanes: dict[UOp, int]) -> float:
-        """About how long the kernel takes on one core."""
-        cycles = 0.0
-        sums = [n for n in self.work if n.op is Ops.REDUCE and n.arg.op is Ops.ADD]
-        fused = {n.src[0] for n in sums if n.src[0].op is Ops.MUL}
-        for node in (*self.work, *self.accesses):
-            if node in fused:
-                continue
-            ranges = _own_ranges(node)
-            width = max((lanes[r] for r in ranges if r in lanes), default=1)
-            cycles += self.runs(node) * self._cycles(node) / width
-        params = {a.src[0] for a in self.accesses}
-        memory = sum(p.dtype.itemsize * p.arg.size for p in params)
-        return max(cycles / CYCLES_PER_US, float(memory) / BYTES_PER_US)
-
-    def _cycles(self, node: UOp) -> float:
-        """What one run of a node takes; a tile loads a value once for several uses."""
-        if node.op is not Ops.INDEX:
-            return _price(node) / 2
-        return 0.125 if any(r in self.reduced for r in node.ranges) else 0.5
-
-
-def _own_ranges(node: UOp) -> tuple[UOp, ...]:
-    return node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
-
-
-def _is_work(node: UOp) -> bool:
-    if node.op is Ops.REDUCE:
-        return True
-    if not node.op.is_elementwise or node.dtype.is_index or node.op is Ops.BITCAST:
-        return False
-    return not all(s.dtype.is_index for s in node.src)
-
-
-def _width(node: UOp) -> int:
-    """Bytes of one lane; small floats are computed in 32 bits."""
-    dtype = node.dtype.scalar
-    return max(4, dtype.itemsize) if dtype.is_float else dtype.itemsize
-
-
-def _price(node: UOp) -> float:
-    return 15.0 if node.op in TRANSCENDENTAL else 4.0 if node.op in _SLOW else 1.0
-
-
-_SLOW = (Ops.FDIV, Ops.SQRT, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
-
-
-def _choose_lanes(costs: _Costs) -> dict[UOp, int]:
+def _choose_lanes(costs: Costs) -> dict[UOp, int]:
     """The axes that become lanes, with how many."""
     gains = {
         axis: costs.gain(axis)
@@ -232,7 +87,7 @@ def _reduced_nests(sink: UOp) -> list[tuple[UOp, ...]]:
 
 def _plan_reduction(
     plan: Plan,
-    costs: _Costs,
+    costs: Costs,
     ranges: tuple[UOp, ...],
     lanes: dict[UOp, int],
     tile: _Tile,
@@ -243,7 +98,7 @@ def _plan_reduction(
     loops = [r.arg.id for r in ranges if r.arg.id in present]
     accumulators = len(nodes) * max(tile.copies_for(n) for n in nodes)
     wide = next((r for r in ranges if r in lanes), None)
-    wanted = max(1, 4 // accumulators)
+    wanted = max(1, min(4 // accumulators, MAX_BODY_NODES // body_size(nodes)))
     if wide is not None:
         outer = _lanes_of_reduction(plan, wide.arg.id, lanes[wide], wanted)
         loops = [n for n in (outer if r == wide.arg.id else r for r in loops) if n is not None]
@@ -277,12 +132,12 @@ def _lanes_of_reduction(plan: Plan, number: int, lanes: int, wanted: int) -> int
 
 
 def _unroll_reduction(
-    plan: Plan, costs: _Costs, nodes: list[UOp], loops: list[int], accumulators: int, wanted: int
+    plan: Plan, costs: Costs, nodes: list[UOp], loops: list[int], accumulators: int, wanted: int
 ) -> list[int]:
     """Unroll a short innermost loop whole, a long one a little; the loops that are left."""
     innermost = loops[-1]
     size = plan.size(innermost)
-    body = accumulators * sum(len(n.src[0].toposort()) for n in nodes) // len(nodes)
+    body = accumulators * body_size(nodes) // len(nodes)
     fits = accumulators * size <= costs.target.num_vector_registers * 3 // 4
     if 2 <= size <= 4 and fits and body * size <= MAX_BODY_NODES:
         plan.do("unroll", innermost, 0, "it is short")
@@ -296,7 +151,7 @@ def _unroll_reduction(
 def _nest(plan: Plan, loops: list[int]) -> None:
     """Nest the loops of a sum so that no accumulator adds many terms."""
     reason = f"no accumulator adds more than about {MAX_RUN} terms, to bound the rounding error"
-    while len(loops) > 1 and math.prod(plan.size(n) for n in loops) > MAX_RUN:
+    while len(loops) > 1 and math.prod(plan.most(n) for n in loops) > MAX_RUN:
         plan.do("cascade", loops[0], 0, reason)
         _shorten(plan, loops[0], reason)
         loops = loops[1:]
@@ -340,7 +195,7 @@ class _Tile:
         return math.prod(n for axis, n in self.copies.items() if axis in node.ranges)
 
 
-def _choose_tile(costs: _Costs, lanes: dict[UOp, int]) -> _Tile:
+def _choose_tile(costs: Costs, lanes: dict[UOp, int]) -> _Tile:
     """Copies of output axes, so that values loaded in a reduction are used several times."""
     tile = _Tile()
     sums = [n for n in reductions(costs.sink) if n.ranges]
@@ -350,7 +205,7 @@ def _choose_tile(costs: _Costs, lanes: dict[UOp, int]) -> _Tile:
     inside = [a for a in costs.accesses if any(r in costs.reduced for r in a.ranges)]
     registers = costs.target.num_vector_registers
     budget = max(1, registers // 2 // len(sums))
-    body = max(8, sum(len(n.src[0].toposort()) for n in sums) // 2)
+    body = max(8, body_size(sums) // 2)
     budget = min(budget, max(1, MAX_BODY_NODES // body))
     wide = next((a for a in outputs if a in lanes and any(a in n.ranges for n in sums)), None)
     if wide is not None:
@@ -399,7 +254,7 @@ def balanced(size: int, most: int) -> int:
 # ---- outputs ----------------------------------------------------------------------------------
 
 
-def _plan_outputs(plan: Plan, costs: _Costs, lanes: dict[UOp, int], tile: _Tile) -> None:
+def _plan_outputs(plan: Plan, costs: Costs, lanes: dict[UOp, int], tile: _Tile) -> None:
     """Copies first, lanes last: a split copies what is inside of it with the kinds that it has."""
     _order_panels(plan, lanes, tile)
     _order_strided(plan, costs, lanes)
@@ -428,7 +283,7 @@ def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
         plan.do("swap", rows[0].arg.id, other, "the panel that all rows read stays in cache")
 
 
-def _order_strided(plan: Plan, costs: _Costs, lanes: dict[UOp, int]) -> None:
+def _order_strided(plan: Plan, costs: Costs, lanes: dict[UOp, int]) -> None:
     """Where lanes read with a stride, walk along memory next: lines read serve again at once."""
     for access in costs.accesses:
         for wide in lanes:

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 
 from pellucid.core import observe
+from pellucid.core.dtype import dtypes
 from pellucid.core.options import Context
-from pellucid.ir.arg import AxisKind
+from pellucid.ir.arg import AxisKind, VariableArg
+from pellucid.ir.interpret import run_kernel
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, size_of, stride_of
 from pellucid.opt.heuristic import balanced, choose, run_length
 from tests.codegen import kernels
-from tests.codegen.lowering import SMALL, TARGET, lowered, stages
+from tests.codegen.lowering import SMALL, TARGET, lowered, stages, with_actions
 
 ONE_CORE = dataclasses.replace(TARGET, cores=1)
 
@@ -174,3 +176,28 @@ def test_a_long_sum_of_a_tenth(number: int) -> None:
     values = np.full(number, 0.1, np.float32)
     exact = number * float(np.float32(0.1))
     assert abs(float32_sum(values) - exact) / exact < 1e-6
+
+
+@pytest.mark.parametrize("name", kernels.KERNELS)
+def test_what_was_chosen_can_be_asked_for(name: str) -> None:
+    """Actions of `applied`, given as `actions`, lead to the same kernel."""
+    chosen = lowered(kernels.KERNELS[name](), TARGET)
+    asked = lowered(with_actions(kernels.KERNELS[name](), *chosen.arg.applied), TARGET)
+    assert asked.src == chosen.src
+
+
+@pytest.mark.parametrize("number", [1, 3, 20])
+def test_symbolic_axes_stay_loops_and_others_become_lanes(number: int) -> None:
+    size = UOp(Ops.VARIABLE, dtypes.index, (), VariableArg("n", 1, 20))
+    i, j = UOp.range(size, 0), kernels.loop(64, 1)
+    k = UOp.range(size, 2, AxisKind.REDUCE)
+    x = kernels.param(1, 20 * 64)
+    value = x.index(i * 64 + j) * kernels.reduce(x.index(k * 64 + j), k)
+    sink = kernels.kernel(kernels.param(0, 20 * 64).index(i * 64 + j).store(value).end(i, j))
+    after = lowered(sink)
+    assert any(action.kind == "lanes" for action in after.arg.applied)
+    buffers = kernels.buffers_for(sink)
+    wanted = [b.copy() for b in buffers]
+    run_kernel(sink, wanted, {"n": number})
+    run_kernel(after, buffers, {"n": number})
+    np.testing.assert_array_equal(buffers[0], wanted[0])

@@ -1,0 +1,134 @@
+"""What a kernel costs: how often each node runs, and how much lanes along an axis would save.
+
+    Costs(sink, target).gain(axis)       scalar operations that lanes along the axis would save
+    Costs(sink, target).time_us(lanes)   about how long one core takes
+
+An access that is contiguous along the lanes costs one vector for all of them; any other one costs
+a scalar access for each lane, and a little more to put lanes together or to take them apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from pellucid.core.target import Target
+from pellucid.ir.bounds import bounds
+from pellucid.ir.op import TRANSCENDENTAL, Ops
+from pellucid.ir.uop import UOp
+from pellucid.opt.axes import axes_of, reduces_over, reductions, size_of, stride_of
+
+GATHER_COST = 1.25
+"""Price of a scalar load that fills one lane, in scalar accesses."""
+SCATTER_COST = 1.5
+"""Price of a scalar store that empties one lane."""
+CYCLES_PER_US = 3300.0
+BYTES_PER_US = 14000.0
+
+
+class Costs:
+    """How often everything in a kernel runs, and what it costs with some axes as lanes."""
+
+    def __init__(self, sink: UOp, target: Target) -> None:
+        self.sink, self.target = sink, target
+        self.axes = axes_of(sink)
+        self.reduced = {r for node in reductions(sink) for r in node.src[1:]}
+        nodes = sink.toposort()
+        self.accesses = [n for n in nodes if n.op is Ops.INDEX]
+        self.work = [n for n in nodes if _is_work(n)]
+        self.item_bytes = max((_width(n) for n in [*self.work, *self.accesses]), default=4)
+        self.max_lanes = target.max_lanes(self.item_bytes)
+        self.stored = {n.src[0] for n in nodes if n.op is Ops.STORE}
+        self.counts: dict[tuple[UOp, ...], int] = {}
+        self.bodies = {r: n.src[0].ranges for n in reductions(sink) for r in n.src[1:]}
+
+    def runs(self, node: UOp) -> int:
+        """How often a node is computed: in a reduction, as often as its innermost loop runs."""
+        ranges = own_ranges(node)
+        inside = [self.bodies[r] for r in ranges if r in self.bodies]
+        ranges = max(inside, key=len) if inside else ranges
+        if ranges not in self.counts:
+            self.counts[ranges] = math.prod(bounds(r).max + 1 for r in ranges)
+        return self.counts[ranges]
+
+    def lanes_of(self, axis: UOp) -> int:
+        """How many lanes an axis would have."""
+        size = size_of(axis) or 1
+        return min(self.max_lanes, 1 << (size.bit_length() - 1))
+
+    def speedup(self, axis: UOp) -> float:
+        """Elements per step along an axis, counting the scalar rest."""
+        size, lanes = size_of(axis) or 1, self.lanes_of(axis)
+        return size / (size // lanes + size % lanes)
+
+    def gain(self, axis: UOp) -> float:
+        """By how much the kernel gets cheaper with an axis as lanes."""
+        saved = 1 - 1 / self.speedup(axis)
+        total = sum(self.runs(n) * _price(n) * saved for n in self.work if axis in own_ranges(n))
+        for access in self.accesses:
+            if axis not in access.ranges:
+                continue
+            contiguous = stride_of(access.src[1], axis) in (0, 1)
+            apart = SCATTER_COST if access in self.stored else GATHER_COST
+            total += self.runs(access) * (saved if contiguous else 1 - apart)
+        if axis in self.reduced:
+            horizontal = 2 * math.log2(max(2, self.lanes_of(axis)))
+            over = reduces_over(self.sink, axis)
+            total -= sum(self.runs(n) / (size_of(axis) or 1) * horizontal for n in over)
+        return total
+
+    def time_us(self, lanes: dict[UOp, int]) -> float:
+        """About how long the kernel takes on one core."""
+        cycles = 0.0
+        sums = [n for n in self.work if n.op is Ops.REDUCE and n.arg.op is Ops.ADD]
+        fused = {n.src[0] for n in sums if n.src[0].op is Ops.MUL}
+        for node in (*self.work, *self.accesses):
+            if node in fused:
+                continue
+            ranges = own_ranges(node)
+            width = max((lanes[r] for r in ranges if r in lanes), default=1)
+            cycles += self.runs(node) * self._cycles(node) / width
+        params = {a.src[0] for a in self.accesses}
+        memory = sum(p.dtype.itemsize * p.arg.size for p in params)
+        return max(cycles / CYCLES_PER_US, float(memory) / BYTES_PER_US)
+
+    def _cycles(self, node: UOp) -> float:
+        """What one run of a node takes; a tile loads a value once for several uses."""
+        if node.op is not Ops.INDEX:
+            return _price(node) / 2
+        return 0.125 if any(r in self.reduced for r in node.ranges) else 0.5
+
+
+def own_ranges(node: UOp) -> tuple[UOp, ...]:
+    return node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
+
+
+def _is_work(node: UOp) -> bool:
+    if node.op is Ops.REDUCE:
+        return True
+    if not node.op.is_elementwise or node.dtype.is_index or node.op is Ops.BITCAST:
+        return False
+    return not all(s.dtype.is_index for s in node.src)
+
+
+def _width(node: UOp) -> int:
+    """Bytes of one lane; small floats are computed in 32 bits."""
+    dtype = node.dtype.scalar
+    return max(4, dtype.itemsize) if dtype.is_float else dtype.itemsize
+
+
+def _price(node: UOp) -> float:
+    return 15.0 if node.op in TRANSCENDENTAL else 4.0 if node.op in _SLOW else 1.0
+
+
+_SLOW = (Ops.FDIV, Ops.SQRT, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNCMOD)
+
+
+def body_size(nodes: Iterable[UOp]) -> int:
+    """About how many instructions the values below some reductions take."""
+    found = {below for node in nodes for below in node.src[0].toposort()}
+    return max(1, sum(_SPELLED if n.op in TRANSCENDENTAL else 1 for n in found))
+
+
+_SPELLED = 25
+"""How many exact ops a function such as exp is spelled with, about."""
