@@ -102,7 +102,7 @@ class Jit(Generic[P, R]):
         if found is None:
             if len(self._entries) >= MOST_CAPTURES:
                 self._warn(
-                    f"is called in more than {MOST_CAPTURES} different ways; new ones run as they are. "
+                    f"is called in more than {MOST_CAPTURES} different ways; new ones run plainly. "
                     "Numbers that change from call to call are better passed as tensors."
                 )
                 return None
