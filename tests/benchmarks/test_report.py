@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
 
 from benchmarks import __main__ as command
+from benchmarks import inputs, plot, report, work
 from benchmarks.measure import Figure, Row, Verdict
 from benchmarks.plot import place_of, verdicts_svg
 from benchmarks.report import (
@@ -168,3 +171,10 @@ def test_the_list_of_works(capsys: pytest.CaptureFixture[str]) -> None:
         "each",
         "row.",
     ]
+
+
+@pytest.mark.parametrize("module", [inputs, plot, report, work], ids=lambda module: module.__name__)
+def test_examples_in_docstrings(module: ModuleType) -> None:
+    results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert results.failed == 0
