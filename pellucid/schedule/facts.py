@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pellucid.core.errors import DeviceError
 from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
+from pellucid.ir.walk import count_users
 
 ALWAYS_STORED = frozenset((Ops.CONTIGUOUS, Ops.STAGE, Ops.WRITE, Ops.SCATTER))
 """Ops whose value is memory of its own by definition."""
@@ -32,6 +33,9 @@ TRANSCENDENTAL_OPS = 12.0
 
 SMALL_REDUCE = 8
 """A reduction of so few elements may be computed inside another one (2x2 pooling)."""
+
+DEAR_TWICE = 24.0
+"""From this cost on (a load counts 8) a large value is better stored than computed twice."""
 
 _DEAR = frozenset(TRANSCENDENTAL)
 _CAP = 1e6
@@ -67,6 +71,7 @@ class Facts:
         self.carries_reduce: set[UOp] = set()
         self.carries_large: set[UOp] = set()
         self.has_storage: set[UOp] = set()
+        self.num_users = count_users(order[-1])
         for node in order:
             if node.op is Ops.SINK:
                 continue
@@ -115,13 +120,20 @@ class Facts:
         if any(s in self.carries_large for s in node.src):
             self.carries_large.add(node)
 
+    def _cost_for_user(self, node: UOp) -> Cost:
+        """What a user pays for *node*: a load, where it is dear enough to be stored for several."""
+        cost = self.cost[node]
+        dear = cost.ops + 8 * cost.loads > DEAR_TWICE
+        return _ONE_LOAD if dear and self.num_users[node] > 1 else cost
+
     def _cost_of(self, node: UOp) -> Cost:
         if node.op in (Ops.CONST, Ops.IOTA, Ops.VARIABLE):
             return _FREE
         if node.op is Ops.PARAM or node.op is Ops.REDUCE or self.is_stored_anyway(node):
             return _ONE_LOAD
-        ops = sum(self.cost[s].ops for s in dict.fromkeys(node.src))
-        loads = sum(self.cost[s].loads for s in dict.fromkeys(node.src))
+        sources = [self._cost_for_user(s) for s in dict.fromkeys(node.src)]
+        ops = sum(cost.ops for cost in sources)
+        loads = sum(cost.loads for cost in sources)
         if node.op is Ops.EXPAND and node.num_elems >= 8 * node.src[0].num_elems:
             loads /= 8  # what is read again and again is in cache
         elif node.op is Ops.GATHER:

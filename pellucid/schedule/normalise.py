@@ -20,6 +20,7 @@ from pellucid.ir import origin
 from pellucid.ir.arg import CheckArg, ParamArg, ReduceArg
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
+from pellucid.ir.walk import count_users
 
 SMALL_FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 
@@ -46,8 +47,9 @@ def normalise(outputs: Sequence[UOp]) -> Normal:
     >>> normalise([a + b]).sink is normalise([b + a]).sink
     True
     """
-    order = UOp.sink(*outputs).toposort()
-    num_users = _count_users(order)
+    root = UOp.sink(*outputs)
+    order = root.toposort()
+    num_users = count_users(root)
     buffers: list[UOp] = []
     done: dict[UOp, UOp] = {}
     for node in order:
@@ -71,14 +73,6 @@ def hand_lines_on(before: UOp, after: UOp) -> None:
     """While someone is tracing, let *after* know the user's lines that *before* came from."""
     if origin.recording and before is not after:
         origin.record(after, *origin.of(before))
-
-
-def _count_users(order: Sequence[UOp]) -> dict[UOp, int]:
-    count = dict.fromkeys(order, 0)
-    for node in order:
-        for source in set(node.src):
-            count[source] += 1
-    return count
 
 
 def _value_of_source(node: UOp, only_user: bool) -> UOp:

@@ -307,7 +307,7 @@ class _Walk:
             dtypes.index if is_row else dtypes.bool,
             tuple(ranges),
             VariableArg(
-                f"{what}{len(self.plan.placeholders)}", 0, max(size - 1, 0) if is_row else 1
+                f"?{what}{len(self.plan.placeholders)}", 0, max(size - 1, 0) if is_row else 1
             ),
         )
         self.plan.placeholders[key] = made

@@ -54,6 +54,13 @@ def test_softmax_is_three_kernels() -> None:
     assert num_calls(softmax(tensor((4, 8)))) == 3
 
 
+def test_softmax_of_softmax_stays_three_kernels_each() -> None:
+    """A dear value that several kernels want is stored, and counts as a load for those."""
+    result = schedule([softmax(softmax(softmax(tensor((64, 512)))))])
+    assert len(result.linear.src) == 9
+    assert len(set(kernels(result))) == 3
+
+
 def test_mean_and_variance_are_two_kernels() -> None:
     x = tensor((4, 8))
     mean = reduce(x, 1) * 0.125

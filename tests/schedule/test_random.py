@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from pellucid.core.dtype import dtypes
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
-from tests.schedule.graphs import check, gather, kernels, reduce, scatter, spread, tensor
+from tests.schedule.graphs import (
+    check,
+    exp,
+    gather,
+    kernels,
+    reduce,
+    scatter,
+    spread,
+    tensor,
+    write,
+)
 
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8)
 NUM_EXAMPLES = 150
@@ -36,7 +46,16 @@ class Grower:
         return self.pool[self.draw(st.integers(0, len(self.pool) - 1))]
 
     def grow(self) -> None:
-        kinds = (self.view, self.view, self.combine, self.reduced, self.padded, self.indirect)
+        kinds = (
+            self.view,
+            self.view,
+            self.combine,
+            self.reduced,
+            self.padded,
+            self.indirect,
+            self.marked,
+            self.written,
+        )
         made = self.draw(st.sampled_from(kinds))(self.pick())
         if made.num_elems <= 600:
             self.pool.append(made)
@@ -96,6 +115,29 @@ class Grower:
         value = spread(tensor((1,)), rows.known_shape + x.known_shape[1:])
         op = self.draw(st.sampled_from((None, Ops.ADD, Ops.MAX)))
         return scatter(x, value, rows, op=op)
+
+    def marked(self, x: UOp) -> UOp:
+        kind = self.draw(st.integers(0, 3))
+        if kind == 0:
+            return UOp.make(Ops.CONTIGUOUS, x)
+        if kind == 1:
+            return (exp(x * 0.0625) + exp(x * 0.03125)) * 0.5
+        if kind == 2:
+            return x.cast(dtypes.int16).cast(dtypes.float32)
+        return UOp.make(Ops.LEAF, x, arg=1)
+
+    def written(self, x: UOp) -> UOp:
+        """x with a box replaced by another box of it, or by zeros."""
+        lows = [self.draw(st.integers(0, n)) for n in x.known_shape]
+        sizes = [
+            self.draw(st.integers(0, n - low)) for low, n in zip(lows, x.known_shape, strict=True)
+        ]
+        window = x.shrink(tuple((low, low + n) for low, n in zip(lows, sizes, strict=True)))
+        kind = self.draw(st.integers(0, 2))
+        if kind == 0:
+            return write(x, window, UOp.const(x.dtype, 0.0).expand(window.known_shape))
+        other = x.shrink(tuple((0, n) for n in sizes))
+        return write(x, window, other if kind == 1 else window * 2.0)
 
 
 @st.composite
