@@ -3,14 +3,13 @@
     BUFFER uop  --buffer_of-->  runtime Buffer      (allocated when it is first used)
     the last graph forgets the BUFFER  ->  the memory goes back to the allocator
 
-A BUFFER is only a number in the graph; the table here is weak, so memory lives exactly as long as
+A BUFFER is only a number in the graph; the memory hangs on the node, so it lives exactly as long as
 some tensor, lazy graph or captured schedule can still read it.
 """
 
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -23,8 +22,8 @@ from pellucid.runtime.buffer import Buffer
 
 Array = np.ndarray[Any, Any]
 
-_buffers: weakref.WeakKeyDictionary[UOp, Buffer] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
+_keep_memory: Callable[[UOp, Buffer], None] = UOp.__dict__["_memory"].__set__
 
 
 def buffer_of(node: UOp) -> Buffer:
@@ -35,17 +34,32 @@ def buffer_of(node: UOp) -> Buffer:
     >>> buffer_of(node) is buffer_of(node), buffer_of(node).nbytes
     (True, 16)
     """
-    found = _buffers.get(node)
-    if found is not None:
-        return found
+    found: Buffer | None = getattr(node, "_memory", None)
+    return _made_for(node) if found is None else found
+
+
+def _made_for(node: UOp) -> Buffer:
     with _lock:
-        arg: BufferArg = node.arg
-        return _buffers.setdefault(node, Buffer(arg.device, arg.size, node.dtype))
+        found: Buffer | None = getattr(node, "_memory", None)
+        if found is None:
+            arg: BufferArg = node.arg
+            found = Buffer(arg.device, arg.size, node.dtype)
+            _keep_memory(node, found)
+        return found
+
+
+def new_memory(like: UOp) -> tuple[UOp, int]:
+    """Return a new BUFFER of the kind of another, in memory at once, and its address."""
+    arg: BufferArg = like.arg
+    node = new_buffer(arg.size, like.dtype, arg.device)
+    buffer = Buffer(arg.device, arg.size, like.dtype)
+    _keep_memory(node, buffer)
+    return node, buffer.address
 
 
 def has_memory(node: UOp) -> bool:
     """Tell whether something was ever stored in a BUFFER node."""
-    found = _buffers.get(node)
+    found: Buffer | None = getattr(node, "_memory", None)
     return found is not None and found.is_allocated
 
 

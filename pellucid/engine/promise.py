@@ -56,13 +56,16 @@ def hand_on(linear: UOp, compiled: UOp) -> None:
         _promises[compiled] = promise
 
 
-def replace(storage: Storage, before: UOp, after: UOp) -> None:
-    """Let *storage* mean the realised node, and keep what differentiation needs."""
+def replace(storage: Storage, before: UOp, after: UOp, *, is_new: bool = False) -> None:
+    """Let *storage* mean the realised node, and keep what differentiation needs.
+
+    is_new: the buffer was made for this value, so that no graph can read it yet.
+    """
     if storage.uop is not before:
         return  # written to meanwhile: its lazy value stands
     buffer = stored_buffer(after)
     assert buffer is not None, "a realised value stands in a buffer"
-    in_place = any(node is buffer for node in before.toposort())
+    in_place = not is_new and any(node is buffer for node in before.toposort())
     if in_place:
         history.forget(buffer)
     elif before.op is not Ops.BUFFER and history.has_past(before):

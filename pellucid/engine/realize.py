@@ -20,7 +20,7 @@ import numpy as np
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError
 from pellucid.core.options import current_options
-from pellucid.engine import capture, history, promise
+from pellucid.engine import capture, history, known, promise
 from pellucid.engine.compile import compile_linear
 from pellucid.engine.memory import buffer_of
 from pellucid.engine.promise import Promise
@@ -71,13 +71,25 @@ def realize_storages(storages: Iterable[Storage]) -> None:
         todo = [s for s in dict.fromkeys(storages) if not s.is_realized]
         if not todo:
             return
+        request = known.request_for(todo)
+        if request is not None and known.answer(request):
+            return
         linear = schedule_storages(todo)
         if not linear.src:
+            return
+        if request is not None and _learnt(request, linear):
             return
         expected = _expected(linear) if current_options().verify else {}
         run_linear(linear)
         for node, values in expected.items():
             _compare(node, values)
+
+
+def _learnt(request: known.Request, linear: UOp) -> bool:
+    """Run a new schedule in the way in which it will run from now on, if that is possible."""
+    promised = promise.of(linear)
+    compiled = compile_linear(linear)
+    return promised is not None and known.learn(request, compiled, promised)
 
 
 def schedule_storages(storages: Iterable[Storage]) -> UOp:

@@ -126,6 +126,7 @@ class UOp:
         "_bounds",
         "_cache",
         "_content",
+        "_memory",
         "_normal",
         "_ranges",
         "_shape",

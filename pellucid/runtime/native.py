@@ -4,7 +4,7 @@
     native().play(address of a tape)          run it
     native().player(address of a tape)        a function of Python that does, in 40 ns
 
-Without them all works the same, by ctypes and Python's threads (`threads.py`), only slower per call.
+Without them all works the same, by ctypes and Python's threads (`threads.py`), only slower.
 """
 
 from __future__ import annotations

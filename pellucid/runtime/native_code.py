@@ -10,16 +10,17 @@
 
 **Pool.** One word holds the number of the launch (upper half) and the next part that nobody has
 claimed (lower half), so that one compare-and-swap claims a part of one launch and of no other: a
-thread that wakes up late finds nothing left and goes back to sleep. The caller claims parts like the
-workers, so a kernel never waits for a core that is busy elsewhere. Whoever waits spins for a moment
-and then sleeps on a futex. Words that different threads write lie in cache lines of their own.
+thread that wakes up late finds nothing left and goes back to sleep. The caller claims parts like
+the workers, so a kernel never waits for a core that is busy elsewhere. Whoever waits spins for a
+moment and then sleeps on a futex. Words that different threads write lie in cache lines of their
+own.
 
     caller    entry, pending = n;  launch += 1;  wake sleepers;  claim parts;  wait for pending = 0
     worker    wait for another launch;  claim parts;  pending -= 1 after each;  the last one wakes
 
-Workers are started when a kernel first needs them, with all signals blocked, never touch Python, and
-end when `@pool_stop` asks them to. A launch while another one runs (from another thread) runs its
-parts itself, one after the other.
+Workers are started when a kernel first needs them, with all signals blocked, never touch Python,
+and end when `@pool_stop` asks them to. A launch while another one runs (from another thread) runs
+its parts itself, one after the other.
 
 Source: futexes after U. Drepper, "Futexes Are Tricky", 2011, section 2; method of the launch word
 our own.
@@ -85,6 +86,12 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 @workers = internal global i32 0, align 64
 @handles = internal global [256 x i64] zeroinitializer, align 64
 
+define internal i64 @futex(ptr %word, i32 %what, i32 %value) nounwind {
+  %r = call i64 (i64, ...) @syscall(
+    i64 $FUTEX$, ptr %word, i32 %what, i32 %value, ptr null, ptr null, i32 0)
+  ret i64 %r
+}
+
 define internal void @run_part(ptr %entry, i64 %part) nounwind {
   %function = load ptr, ptr %entry, align 8
   %a1 = getelementptr i8, ptr %entry, i64 8
@@ -146,7 +153,7 @@ finished:
   %wake = icmp ne i32 %asleep, 0
   br i1 %wake, label %signal, label %look
 signal:
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX$, ptr @pending, i32 $WAKE$, i32 1, ptr null, ptr null, i32 0)
+  %r = call i64 @futex(ptr @pending, i32 $WAKE$, i32 1)
   br label %look
 done:
   ret void
@@ -177,7 +184,7 @@ pause:
   br label %spin
 sleep:
   %s1 = atomicrmw add ptr @sleepers, i32 1 seq_cst, align 4
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX$, ptr %number, i32 $WAIT$, i32 %seen, ptr null, ptr null, i32 0)
+  %r = call i64 @futex(ptr %number, i32 $WAIT$, i32 %seen)
   %s2 = atomicrmw sub ptr @sleepers, i32 1 seq_cst, align 4
   br label %spin
 awake:
@@ -244,7 +251,7 @@ start:
   br i1 %any, label %wake, label %done
 wake:
   %number = getelementptr i8, ptr @work, i64 4
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX$, ptr %number, i32 $WAKE$, i32 %count, ptr null, ptr null, i32 0)
+  %r = call i64 @futex(ptr %number, i32 $WAKE$, i32 %count)
   br label %done
 done:
   ret void
@@ -268,7 +275,7 @@ pause:
   br label %spin
 sleep:
   store atomic i32 1, ptr @caller_sleeps seq_cst, align 4
-  %r = call i64 (i64, ...) @syscall(i64 $FUTEX$, ptr @pending, i32 $WAIT$, i32 %left, ptr null, ptr null, i32 0)
+  %r = call i64 @futex(ptr @pending, i32 $WAIT$, i32 %left)
   store atomic i32 0, ptr @caller_sleeps seq_cst, align 4
   br label %spin
 finish:

@@ -113,7 +113,9 @@ class BoundCall:
             self._scratch_bytes,
             work=LONG,
         )
-        return Tape([step])
+        tape = Tape([step])
+        tape.take_scratch()
+        return tape
 
     def run(self, vars: Sequence[int] = ()) -> None:
         """Run the kernel with these values of its variables, and wait for it."""

@@ -4,11 +4,11 @@
       .run()                          all steps in order: 40 ns, and 3 ns for each kernel
       .words[tape.places[0] + 1] = a  from now on step 0 reads its buffer 1 at address a
 
-    words   | count, lock | function, buffers, vars, threads, scratch, stride | ... | addresses, vars |
-              header        one entry for each step (native_code.py)                what entries point to
+    words   | count, lock | function, buffers, vars, threads, scratch, stride | … | addresses, vars |
+              header        one entry for each step (native_code.py)              what entries name
 
-A tape knows addresses only: whoever runs it holds the buffers meanwhile. It may be run by one thread
-at a time, because its addresses and its scratch are its own.
+A tape knows addresses only: whoever runs it holds the buffers meanwhile, and scratch. It may be run
+by one thread at a time, because its addresses are its own.
 
 Python's lock is let go of while a tape runs that takes long enough (several threads, or more than
 `QUICK` operations): letting go costs 50 ns, and up to 5 ms (`sys.getswitchinterval`) to get it back
@@ -57,11 +57,25 @@ class Tape:
     >>> Tape([]).run()
     """
 
-    __slots__ = ("_address", "_keep_alive", "_scratch", "_steps", "places", "run", "words")
+    __slots__ = (
+        "_address",
+        "_keep_alive",
+        "_scratch",
+        "_steps",
+        "places",
+        "run",
+        "scratch_bytes",
+        "scratch_places",
+        "words",
+    )
 
     def __init__(self, steps: Sequence[Step], keep_alive: object = None) -> None:
         self._steps = tuple(steps)
-        self._scratch = _scratch_for(steps)
+        self._scratch: Buffer | None = None
+        self.scratch_bytes: int = max((_stride(s) * s.num_threads for s in steps), default=0)
+        """Scratch for the step that needs most: only one runs at a time."""
+        self.scratch_places: list[int] = []
+        """The indices in `words` where the address of scratch stands."""
         self.places: list[int] = []
         """For each step, the index in `words` of the address of its first buffer."""
         self.words: array[int] = self._written()
@@ -74,6 +88,13 @@ class Tape:
         )
         """Run all steps, with the addresses of now."""
 
+    def take_scratch(self) -> None:
+        """Give the tape scratch of its own, for as long as it exists."""
+        if self.scratch_bytes:
+            self._scratch = Buffer("CPU", self.scratch_bytes, dtypes.uint8)
+            for place in self.scratch_places:
+                self.words[place] = self._scratch.address
+
     def vars_place(self, step: int) -> int:
         """Return the index in `words` of the first variable of a step."""
         return self.places[step] + len(self._steps[step].buffers)
@@ -83,13 +104,13 @@ class Tape:
         is_slow = any(s.num_threads > 1 for s in self._steps) or self._work > QUICK
         words = [len(self._steps), int(is_slow), *(0,) * (_HEADER_WORDS - 2)]
         place = _HEADER_WORDS + _ENTRY_WORDS * len(self._steps)
-        scratch = self._scratch.address if self._scratch is not None else 0
         tail: list[int] = []
         for step in self._steps:
             self.places.append(place)
             stride = _stride(step)
-            own = scratch if stride else 0
-            words += [step.function, 0, 0, step.num_threads, own, stride, 0, 0]
+            if stride:
+                self.scratch_places.append(len(words) + 4)
+            words += [step.function, 0, 0, step.num_threads, 0, stride, 0, 0]
             tail += [*step.buffers, *step.vars]
             place += len(step.buffers) + len(step.vars)
         return array("q", words + tail)
@@ -122,12 +143,6 @@ def _stride(step: Step) -> int:
     return -(-step.scratch_bytes // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT
 
 
-def _scratch_for(steps: Sequence[Step]) -> Buffer | None:
-    """Scratch for the step that needs most: only one runs at a time."""
-    most = max((_stride(s) * s.num_threads for s in steps), default=0)
-    return Buffer("CPU", most, dtypes.uint8) if most else None
-
-
 _Copy = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64))
 
 
@@ -139,7 +154,7 @@ _copy_by_ctypes = _Copy(_copy)
 
 
 def copy_function() -> int:
-    """Return the address of a kernel that copies vars[0] bytes from its buffer 1 to its buffer 0."""
+    """Return the address of a kernel: vars[0] bytes from its buffer 1 to its buffer 0."""
     functions = native()
     if functions is not None:
         return functions.copy_bytes

@@ -1,0 +1,127 @@
+"""Schedules that ran before, found by the structure of what is asked for.
+
+    request   structure of the graph (engine/structure.py), device, options that change code
+    known     a tape that lacks only addresses (engine/prepared.py), and what its results mean
+
+Realising an expression for the second time reads its graph once, writes a few addresses and makes
+one native call. What needs more thought goes the long way through `schedule` and `compile_linear`,
+which then leaves an entry here: observers, verification, several devices, writes whose indices have
+to be checked first.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pellucid.core import observe
+from pellucid.core.options import Options, code_key, current_options
+from pellucid.engine import promise
+from pellucid.engine.prepared import Prepared, prepare
+from pellucid.engine.run import raise_failed_checks
+from pellucid.engine.storage import Storage, stored_buffer
+from pellucid.engine.structure import Structure, structure_of
+from pellucid.ir import origin
+from pellucid.ir.arg import CheckArg
+from pellucid.ir.uop import UOp
+
+MOST_KNOWN: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for: storages, what they mean, and the key under which that is known."""
+
+    storages: Sequence[Storage]
+    nodes: Sequence[UOp]
+    structure: Structure
+    key: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """How to answer a request."""
+
+    prepared: Prepared
+    results: tuple[int, ...]
+    """For each storage: a buffer that is made, or -1 - a buffer that is given (done in place)."""
+    checks: tuple[tuple[int, CheckArg], ...]
+    """Flags, by the number of the buffer that is made."""
+
+
+_known: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
+_last_options: list[tuple[Options, tuple[object, ...]]] = []
+
+
+def request_for(storages: Sequence[Storage]) -> Request | None:
+    """Say what is asked for, if it may be answered from here. Called with the engine's lock."""
+    options = current_options()
+    if options.debug or options.verify or options.trace or observe.watching or origin.recording:
+        return None
+    device = storages[0].device
+    if len(storages) > 1 and any(storage.device != device for storage in storages):
+        return None
+    nodes = [storage.uop for storage in storages]
+    structure = structure_of(nodes)
+    if structure.has_writes:
+        return None
+    return Request(storages, nodes, structure, (structure.key, device, _code_of(options)))
+
+
+def _code_of(options: Options) -> tuple[object, ...]:
+    if not _last_options or _last_options[0][0] is not options:
+        _last_options[:] = [(options, code_key(options))]
+    return _last_options[0][1]
+
+
+def answer(request: Request) -> bool:
+    """Bring the storages of a request into memory, if a schedule for it is known."""
+    known = _known.get(request.key)
+    if known is None:
+        return False
+    _known.move_to_end(request.key)
+    _run(known, request)
+    return True
+
+
+def learn(request: Request, compiled: UOp, promised: promise.Promise) -> bool:
+    """Keep a compiled schedule, and run it; False for one that has to be run call by call."""
+    given = request.structure.buffers
+    after = {id(reference()): stored_buffer(node) for reference, _, node in promised.changes}
+    stored = [after.get(id(storage)) for storage in request.storages]
+    flags = [node for node, _ in promised.checks]
+    made = [n for n in dict.fromkeys([*stored, *flags]) if n is not None and n not in given]
+    numbers: Mapping[UOp, int] = {node: number for number, node in enumerate(made)}
+    numbers = {**numbers, **{node: -1 - number for number, node in enumerate(given)}}
+    if None in stored:
+        return False
+    prepared = prepare(compiled.src, given, made)
+    if prepared is None:
+        return False
+    known = Known(
+        prepared,
+        tuple(numbers[node] for node in stored if node is not None),
+        tuple((numbers[node], check) for node, check in promised.checks),
+    )
+    _known[request.key] = known
+    if len(_known) > MOST_KNOWN:
+        _known.popitem(last=False)
+    _run(known, request)
+    return True
+
+
+def forget() -> None:
+    """Know nothing (for tests, and for measuring a first call)."""
+    _known.clear()
+
+
+def _run(known: Known, request: Request) -> None:
+    given = request.structure.buffers
+    made = known.prepared.run(given)
+    if known.checks:
+        raise_failed_checks((made[number], check) for number, check in known.checks)
+    for storage, node, number in zip(request.storages, request.nodes, known.results, strict=True):
+        buffer = made[number] if number >= 0 else given[-1 - number]
+        promise.replace(storage, node, buffer.reshape(node.known_shape), is_new=number >= 0)
