@@ -8,15 +8,17 @@ The listener belongs to the thread that captures.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pellucid.core.errors import JitError
 
 if TYPE_CHECKING:
     from pellucid.engine.generator import Generator
+    from pellucid.engine.storage import Storage
     from pellucid.ir.uop import UOp
 
 
@@ -30,10 +32,22 @@ class Draw:
 
 
 @dataclass
+class GradientNote:
+    """The gradient of a leaf was set: what it was, and whether it was replaced or added to."""
+
+    leaf: Any
+    before: Any
+    is_replaced: bool
+
+
+@dataclass
 class Listener:
-    """What happened during one capture."""
+    """What happened during one capture, in its thread."""
 
     draws: list[Draw] = field(default_factory=list)
+    made: dict[int, weakref.ref[Storage]] = field(default_factory=dict)
+    written: dict[int, Storage] = field(default_factory=dict)
+    gradients: dict[int, GradientNote] = field(default_factory=dict)
 
 
 _listener: ContextVar[Listener | None] = ContextVar("pellucid_capture", default=None)
@@ -63,6 +77,13 @@ def paused() -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+def note_gradient(leaf: Any, before: Any, *, is_replaced: bool) -> None:
+    """Tell the capture, if there is one, that the gradient of a leaf changes (the first time)."""
+    heard = _listener.get()
+    if heard is not None:
+        heard.gradients.setdefault(id(leaf), GradientNote(leaf, before, is_replaced))
 
 
 def note_draw(generator: Generator, buffer: UOp, count: int) -> None:

@@ -129,8 +129,14 @@ def _schedule_on(device: str, storages: Sequence[Storage]) -> tuple[UOp, Promise
 
 def _mark_wanted(storages: Iterable[Storage]) -> None:
     """During a capture nothing runs: the value is computed when the captured function is."""
+    heard = capture.listener()
     for storage in storages:
-        if not storage.is_realized and storage.uop.op not in (Ops.CONTIGUOUS, Ops.LEAF, Ops.WRITE):
+        is_mine = heard is not None and id(storage) in heard.made
+        if (
+            is_mine
+            and not storage.is_realized
+            and storage.uop.op not in (Ops.CONTIGUOUS, Ops.LEAF, Ops.WRITE)
+        ):
             storage.uop = UOp.make(Ops.CONTIGUOUS, storage.uop)
 
 

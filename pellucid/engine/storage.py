@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from pellucid.engine import capture
 from pellucid.ir.uop import UOp
 
 _live: set[weakref.ref[Storage]] = set()
@@ -38,6 +39,9 @@ class Storage:
         """The tensor whose `.grad` is filled, if this is a leaf."""
         self.requires_grad: bool | None = None
         _live.add(weakref.ref(self, _live.discard))
+        heard = capture.listener()
+        if heard is not None:
+            heard.made[id(self)] = weakref.ref(self)
 
     @property
     def uop(self) -> UOp:
@@ -46,6 +50,9 @@ class Storage:
 
     @uop.setter
     def uop(self, value: UOp) -> None:
+        heard = capture.listener()
+        if heard is not None:
+            heard.written[id(self)] = self
         self.current = (value, {})
 
     @property

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
 from pellucid.core.errors import GradientError, ShapeError
-from pellucid.engine import history
+from pellucid.engine import capture, history
 from pellucid.engine.storage import Storage
 from pellucid.frontend.sorting import Sorting
 from pellucid.frontend.value import grad_enabled
@@ -113,6 +113,7 @@ class Autograd(Sorting):
             raise ShapeError(
                 "a gradient has the shape of its tensor", expected=self._shape, came=value.shape
             )
+        capture.note_gradient(self, self._grad, is_replaced=True)
         self._grad, self._unread = value, 0
 
     def backward(self, gradient: Self | None = None) -> Self:
@@ -199,6 +200,10 @@ class Autograd(Sorting):
     def _add_gradient(self, node: UOp, *, some_asked: bool) -> None:
         """Add to `.grad`; one that nobody reads must not keep all of the past alive."""
         is_asked = bool(self._storage.requires_grad)
+        capture.note_gradient(self, self._grad, is_replaced=False)
+        if some_asked and not is_asked and capture.listener() is not None:
+            self._grad = _DROPPED
+            return
         with no_grad():
             if self._grad is None:
                 self._grad, self._unread = self._value(node), 1

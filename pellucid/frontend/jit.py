@@ -51,7 +51,7 @@ class _Entry:
     calls: int = 0
     attempts: int = 0
     replay: Replay | None = None
-    finish: Callable[[list[UOp], list[Tensor]], Any] | None = None
+    captured: _Captured | None = None
     keep: list[Any] = field(default_factory=list)
 
 
@@ -92,7 +92,7 @@ class Jit(Generic[P, R]):
                 try:
                     return self._replayed(entry, tensors)
                 except Stale:
-                    entry.replay, entry.calls = None, 1
+                    entry.replay, entry.captured, entry.calls = None, None, 1
             if entry.calls == 1 or entry.attempts >= _MOST_ATTEMPTS:
                 return self._plain(args, kwargs)
             return self._captured(entry, args, kwargs, tensors)
@@ -119,7 +119,7 @@ class Jit(Generic[P, R]):
 
     def _plain(self, args: Any, kwargs: Any) -> R:
         """Run the function; new results are in memory and carry no gradient, as replayed ones."""
-        older = {id(s) for s in live_storages()}
+        older = {id(s): s for s in live_storages()}
         result = self.function(*args, **kwargs)
         made = [t for t in _tensors_in(result) if id(t._storage) not in older]
         if made:
@@ -128,8 +128,10 @@ class Jit(Generic[P, R]):
 
     def _replayed(self, entry: _Entry, tensors: list[Tensor]) -> R:
         assert entry.replay is not None, "only a captured call is replayed"
-        assert entry.finish is not None, "a captured call knows how to finish"
-        return entry.finish(entry.replay.run(_input_buffers(tensors)), tensors)  # type: ignore[no-any-return]
+        assert entry.captured is not None, "a captured call knows how to finish"
+        entry.captured.check()
+        buffers = entry.replay.run(_input_buffers(tensors))
+        return entry.captured.finish(buffers, tensors)  # type: ignore[no-any-return]
 
     def _captured(self, entry: _Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> R:
         entry.attempts += 1
@@ -142,19 +144,20 @@ class Jit(Generic[P, R]):
         iterator = iter(made)
         inner_args, inner_kwargs = _rebuilt((args, kwargs), lambda _: next(iterator))
         iterator = None  # type: ignore[assignment]
-        try:
-            with capture.capturing() as heard:
+        with capture.capturing() as heard:
+            try:
                 result = self.function(*inner_args, **inner_kwargs)
-            inner_args = inner_kwargs = None
-            run = _Captured(before, stand_ins, inputs, tensors, result, heard)
-        except BaseException:
-            before.restore()
-            raise
-        entry.replay, entry.finish = run.replay, run.finish
+                inner_args = inner_kwargs = None
+                with capture.paused():
+                    run = _Captured(before, stand_ins, inputs, tensors, result, heard)
+            except BaseException:
+                before.restore(heard)
+                raise
+        entry.replay, entry.captured = run.replay, run
         answer = self._replayed(entry, tensors)
         run.settle_escaped()
         if run.escaped:
-            entry.replay = None
+            entry.replay = entry.captured = None
             if entry.attempts >= _MOST_ATTEMPTS:
                 self._warn(
                     "keeps tensors that it makes, besides what it returns, so it runs without jit. "
@@ -180,40 +183,31 @@ TinyJit = jit
 
 
 class _Snapshot:
-    """All storages that exist before a capture, what they mean, and the gradients of leaves."""
+    """All storages that exist before a capture, what they mean, and which are gradients."""
 
     def __init__(self) -> None:
         self.storages = {id(s): (s, s.uop, s.leaf_version) for s in live_storages()}
         self.nodes = {node: storage for storage, node, _ in self.storages.values()}
-        self.grads: dict[int, tuple[weakref.ref[Tensor], Any]] = {}
+        self.finders: dict[int, Callable[[], Storage | None]] = {}
         for storage, _, _ in self.storages.values():
-            owner = storage.owner() if storage.owner is not None else None
-            if owner is not None:
-                self.grads[id(owner)] = weakref.ref(owner), owner._grad
+            leaf = storage.owner() if storage.owner is not None else None
+            if leaf is not None and isinstance(leaf._grad, Tensor):
+                find = functools.partial(_grad_storage, weakref.ref(leaf))
+                self.finders[id(leaf._grad._storage)] = find
 
-    def restore(self) -> None:
-        """Undo all writes."""
-        for storage, node, version in self.storages.values():
-            if storage.uop is not node:
-                storage.uop, storage.leaf_version = node, version
-        for ref, grad in self.grads.values():
-            owner = ref()
-            if owner is not None:
-                owner._grad = grad
+    def restore(self, heard: Listener) -> None:
+        """Undo all that the captured function wrote."""
+        for storage in heard.written.values():
+            if id(storage) in self.storages:
+                _, storage.uop, storage.leaf_version = self.storages[id(storage)]
+        for note in heard.gradients.values():
+            note.leaf._grad = note.before
 
-    def changed(self) -> list[tuple[Storage, UOp, UOp]]:
-        """The storages that were written to."""
-        found = [(s, node, s.uop) for s, node, _ in self.storages.values() if s.uop is not node]
-        return [(s, before, after) for s, before, after in found if stored_buffer(after) is None]
-
-    def changed_grads(self) -> list[tuple[weakref.ref[Tensor], Any, Any]]:
-        """The leaves whose gradient was set: (leaf, before, now)."""
-        found = []
-        for ref, grad in self.grads.values():
-            owner = ref()
-            if owner is not None and owner._grad is not grad:
-                found.append((ref, grad, owner._grad))
-        return found
+    def changed(self, heard: Listener) -> list[tuple[Storage, UOp, UOp]]:
+        """The storages that the captured function wrote to: (storage, before, now)."""
+        mine = [s for s in heard.written.values() if id(s) in self.storages]
+        found = [(s, self.storages[id(s)][1], s.uop) for s in mine]
+        return [(s, before, after) for s, before, after in found if after is not before]
 
 
 class _Captured:
@@ -229,9 +223,9 @@ class _Captured:
         heard: Listener,
     ) -> None:
         self.result = _Plan(result, before, stand_ins)
-        self.grads = _GradPlan(before, stand_ins, tensors)
+        self.grads = _GradPlan(heard, stand_ins, tensors)
         own = {id(s._storage) for s in stand_ins}
-        changed = [c for c in before.changed() if id(c[0]) not in own]
+        changed = before.changed(heard)
         self.writes = [
             (i, s._storage)
             for i, s in enumerate(stand_ins)
@@ -239,9 +233,8 @@ class _Captured:
         ]
         _refuse_shared_writes([i for i, _ in self.writes], tensors)
         known = {id(s) for s in self.result.storages} | self.grads.storage_ids | own
-        self.escaped = [
-            s for s in live_storages() if id(s) not in before.storages and id(s) not in known
-        ]
+        made = [s for ref in heard.made.values() if (s := ref()) is not None]
+        self.escaped = [s for s in made if id(s) not in known and stored_buffer(s.uop) is None]
         outputs = [s.uop for s in self.result.storages]
         outputs += [g.uop for g in self.grads.values]
         outputs += [s.uop for _, s in self.writes]
@@ -251,7 +244,7 @@ class _Captured:
         owners |= known
         protect(written, owners)
         self.replay = make_replay(
-            outputs, changed, inputs, before.nodes, self.grads.finders, heard.draws
+            outputs, changed, inputs, before.nodes, before.finders, heard.draws
         )
         self.buffers: list[UOp] = []
         self._forget_graphs()
@@ -262,6 +255,10 @@ class _Captured:
             node = storage.uop
             blank = new_buffer(node.num_elems, node.dtype, storage.device)
             storage.uop = blank.reshape(node.known_shape)
+
+    def check(self) -> None:
+        """Raise Stale where a gradient would now be added to one that did not exist before."""
+        self.grads.check()
 
     def finish(self, buffers: list[UOp], tensors: list[Tensor]) -> Any:
         """Make the results of one run."""
@@ -317,26 +314,26 @@ class _Plan:
 class _GradPlan:
     """The gradients that a captured function leaves in leaves outside, and in its arguments."""
 
-    def __init__(self, before: _Snapshot, stand_ins: list[Tensor], tensors: list[Tensor]) -> None:
+    def __init__(self, heard: Listener, stand_ins: list[Tensor], tensors: list[Tensor]) -> None:
         self.values: list[Tensor] = []
-        self.targets: list[tuple[weakref.ref[Tensor], bool]] = []
-        self.cleared: list[weakref.ref[Tensor]] = []
-        self.finders: dict[int, Callable[[], Storage | None]] = {}
+        self.targets: list[weakref.ref[Tensor]] = []
+        self.marked: list[tuple[weakref.ref[Tensor], Any]] = []
+        self.must_be_none: list[weakref.ref[Tensor]] = []
         self.of_arguments: list[int] = []
         own = {id(s) for s in stand_ins}
-        for ref, old, new in before.changed_grads():
-            if isinstance(old, Tensor):
-                self.finders[id(old._storage)] = functools.partial(_grad_storage, ref)
-            leaf = ref()
-            if id(leaf) in own:
+        for note in heard.gradients.values():
+            leaf: Tensor = note.leaf
+            if id(leaf) in own or id(leaf._storage) in heard.made:
                 continue
-            if leaf is not None:
-                leaf._grad = old  # the capture computed nothing; the first replay starts from here
+            ref, new = weakref.ref(leaf), leaf._grad
+            leaf._grad = note.before  # nothing ran yet: the first replay starts from here
+            if note.before is None and not note.is_replaced:
+                self.must_be_none.append(ref)
             if isinstance(new, Tensor):
                 self.values.append(new)
-                self.targets.append((ref, old is None))
+                self.targets.append(ref)
             else:
-                self.cleared.append(ref)
+                self.marked.append((ref, new))
         for i, (stand_in, tensor) in enumerate(zip(stand_ins, tensors, strict=True)):
             asked = tensor.is_leaf and tensor._storage.requires_grad
             if asked and isinstance(stand_in._grad, Tensor):
@@ -345,20 +342,27 @@ class _GradPlan:
             stand_in._grad = None
         self.storage_ids = {id(v._storage) for v in self.values}
 
+    def check(self) -> None:
+        """Raise Stale where a gradient would now be added to one that did not exist before."""
+        for ref in self.must_be_none:
+            leaf = ref()
+            if leaf is not None and leaf._grad is not None:
+                raise Stale
+
     def give(self, parts: Iterator[UOp], tensors: list[Tensor]) -> None:
         """Set the gradients of one run."""
         made = [_tensor_on(next(parts), v._shape, v.device) for v in self.values]
-        for (ref, _), grad in zip(self.targets, made, strict=False):
+        for ref, grad in zip(self.targets, made, strict=False):
             leaf = ref()
             if leaf is not None:
                 leaf._grad, leaf._unread = grad, 0
         for index, grad in zip(self.of_arguments, made[len(self.targets) :], strict=True):
             leaf = tensors[index]
             leaf._grad = grad if leaf._grad is None else leaf._grad + grad
-        for ref in self.cleared:
+        for ref, mark in self.marked:
             leaf = ref()
             if leaf is not None:
-                leaf._grad = None
+                leaf._grad = mark
 
 
 def _grad_storage(ref: weakref.ref[Tensor]) -> Storage | None:

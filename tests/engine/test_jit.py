@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from pellucid import Tensor, TinyJit, dtypes, jit, no_grad
 from pellucid.core.errors import IndexOutOfRangeError, JitError
+from pellucid.nn.optim import SGD
 
 
 def test_case_36_results_are_separate_values() -> None:
@@ -263,3 +265,97 @@ def test_a_tensor_that_shares_a_buffer_with_state_keeps_its_value() -> None:
         step()
     assert w.tolist() == [5, 6]
     assert same.tolist() == [1, 2]
+
+
+def test_gradients_that_are_cleared_outside_or_not() -> None:
+    w = Tensor([3.0], requires_grad=True)
+
+    @jit
+    def add_gradient(x: Tensor) -> None:
+        (w * x).sum().backward()
+
+    for i in range(6):
+        w.grad = None
+        add_gradient(Tensor([float(i)]))
+        assert w.grad is not None
+        assert w.grad.tolist() == [float(i)]
+    add_gradient(Tensor([1.0]))
+    assert w.grad is not None
+    assert w.grad.tolist() == [6.0]
+
+
+def test_a_step_apart_from_its_gradients() -> None:
+    w = Tensor([1.0], requires_grad=True)
+    optimizer = SGD([w], lr=0.5)
+    step = jit(optimizer.step)
+    expected = 1.0
+    for i in range(6):
+        w.grad = None
+        (w * float(i)).sum().backward()
+        step()
+        expected -= 0.5 * i
+        assert w.item() == expected
+    assert step.num_captures == 1
+
+
+def test_gradients_of_arguments() -> None:
+    w = Tensor([3.0], requires_grad=True)
+    f = jit(lambda x: (w * x).sum().backward())
+    for i in range(4):
+        x = Tensor([float(i)], requires_grad=True)
+        f(x)
+        assert x.grad is not None
+        assert x.grad.tolist() == [3.0]
+
+
+def test_a_failing_function_leaves_everything_as_it_was() -> None:
+    w = Tensor([1.0], requires_grad=True)
+    calls: list[int] = []
+
+    @jit
+    def fail(x: Tensor) -> Tensor:
+        calls.append(1)
+        (w * x).sum().backward()
+        with no_grad():
+            w.assign(w + 1)
+        if len(calls) == 2:
+            raise ValueError("on purpose")
+        return x
+
+    fail(Tensor([1.0]))
+    assert w.grad is not None
+    with pytest.raises(ValueError, match="on purpose"):
+        fail(Tensor([1.0]))
+    assert w.tolist() == [2.0]
+    assert w.grad.tolist() == [1.0]
+
+
+def test_other_threads_are_not_captured() -> None:
+    other = Tensor([0])
+    inside, done = threading.Event(), threading.Event()
+
+    @jit
+    def slow(x: Tensor) -> Tensor:
+        inside.set()
+        done.wait(5)
+        return x + 1
+
+    def write() -> None:
+        inside.wait(5)
+        other.assign(other + 1)
+        kept.append(other * 10)
+        done.set()
+
+    kept: list[Tensor] = []
+    done.set()
+    slow(Tensor([0]))
+    inside.clear()
+    done.clear()
+    thread = threading.Thread(target=write)
+    thread.start()
+    assert slow(Tensor([1])).item() == 2
+    thread.join()
+    assert slow.num_captures == 1
+    assert [slow(Tensor([i])).item() for i in range(3)] == [1, 2, 3]
+    assert other.item() == 1
+    assert kept[0].item() == 10
