@@ -37,9 +37,11 @@ class Kind(enum.Enum):
     COMPLEX = "complex"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DType:
     """A number type: kind, width in bits of one lane, and number of lanes.
+
+    There is one object for each type, so that types are compared by identity.
 
     >>> dtypes.float32.vec(4), dtypes.float32.vec(4).itemsize
     (dtypes.float32.vec(4), 16)
@@ -51,13 +53,6 @@ class DType:
     exponent_bits: int = 0
     mantissa_bits: int = 0
     lanes: int = 1
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.name, self.lanes))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def __repr__(self) -> str:
         suffix = f".vec({self.lanes})" if self.lanes > 1 else ""
@@ -155,9 +150,10 @@ def _with_lanes(dtype: DType, lanes: int) -> DType:
         return dtype
     if lanes == 1:
         return _BY_NAME[dtype.name]
-    return DType(
+    made = DType(
         dtype.name, dtype.kind, dtype.bits, dtype.exponent_bits, dtype.mantissa_bits, lanes
     )
+    return _VECTORS.setdefault((dtype.name, lanes), made)  # one, also if two threads come here
 
 
 class dtypes:  # noqa: N801  (a namespace that users write in lower case, as in `dtypes.float32`)
@@ -204,6 +200,7 @@ FLOATS = (
 COMPLEX = (dtypes.complex64, dtypes.complex128)
 VALUE_DTYPES = (dtypes.bool, *INTEGERS, *FLOATS, *COMPLEX)
 _BY_NAME = {d.name: d for d in (*VALUE_DTYPES, dtypes.index, dtypes.void)}
+_VECTORS: dict[tuple[str, int], DType] = {}
 
 
 def parse_dtype(text: str) -> DType:

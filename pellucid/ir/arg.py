@@ -48,6 +48,9 @@ class BufferArg:
     size: int
     device: str
 
+    def __hash__(self) -> int:
+        return self.id
+
 
 @dataclass(frozen=True)
 class ParamArg:

@@ -159,11 +159,12 @@ class UOp:
         mine = _Reference(node, _forget)
         mine.key = key
         with _lock:
-            reference = _nodes.get(key)
-            other = reference() if reference is not None else None
-            if other is not None:
-                return other
-            _nodes[key] = mine
+            reference = _nodes.setdefault(key, mine)
+            if reference is not mine:
+                other = reference()
+                if other is not None:
+                    return other
+                _nodes[key] = mine
         if _dead:
             _clear_dead()
         return node
