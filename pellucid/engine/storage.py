@@ -51,8 +51,8 @@ class Storage:
     @uop.setter
     def uop(self, value: UOp) -> None:
         heard = capture.listener()
-        if heard is not None:
-            heard.written[id(self)] = self
+        if heard is not None and id(self) not in heard.made:
+            heard.written[id(self)] = self  # it is older than the capture
         self.current = (value, {})
 
     @property

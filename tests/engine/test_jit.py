@@ -359,3 +359,14 @@ def test_other_threads_are_not_captured() -> None:
     assert [slow(Tensor([i])).item() for i in range(3)] == [1, 2, 3]
     assert other.item() == 1
     assert kept[0].item() == 10
+
+
+def test_realize_inside_is_no_escape() -> None:
+    @jit
+    def f(x: Tensor) -> Tensor:
+        y = (x * 2).realize()
+        y += 1
+        return y + x
+
+    assert [f(Tensor([i])).item() for i in range(5)] == [1, 4, 7, 10, 13]
+    assert f.num_captures == 1
