@@ -43,7 +43,7 @@ from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError, FormError, ParseError, PellucidError
 from pellucid.core.options import Options, code_key, current_options
 from pellucid.core.target import Target
-from pellucid.ir.form import LINEAR, LOOP, NATIVE, SCALAR, VECTOR, Form
+from pellucid.ir.form import LINEAR, LOOP, NATIVE, SCALAR, SCHEDULE, TENSOR, VECTOR, Form
 from pellucid.ir.op import Ops
 from pellucid.ir.text import from_text, to_text
 from pellucid.ir.uop import UOp
@@ -52,8 +52,16 @@ from pellucid.opt.apply_actions import apply_actions
 from pellucid.render import CRenderer, LLVMRenderer, Renderer
 from pellucid.runtime.device import Device
 from pellucid.runtime.diskcache import content_key, current_cache
+from pellucid.schedule.kernels import cut_kernels
+from pellucid.schedule.memory import plan_memory
+from pellucid.schedule.normalise import normalise
+from pellucid.schedule.order import order_drafts
+from pellucid.schedule.ranges import assign_ranges
+from pellucid.schedule.share import share_kernels
 
-Pass = Callable[[UOp, Target], UOp]
+Pass = Callable[..., Any]
+"""A step: kernel passes take (sink, target) and return the new sink; those of the schedule pipeline
+work on one plan that they hand on (`schedule.api.make_template` runs them in this order)."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,52 @@ def checked(stages: Sequence[Stage]) -> tuple[Stage, ...]:
         form = stage.gives
     return tuple(stages)
 
+
+SCHEDULE_PIPELINE = checked(
+    [
+        Stage(
+            normalise,
+            TENSOR,
+            TENSOR,
+            why="storage becomes parameters, so that a schedule is found again by its content",
+        ),
+        Stage(
+            assign_ranges,
+            TENSOR,
+            TENSOR,
+            why="every node gets its ranges from its consumers; what must be stored gets a STAGE",
+            after={"normalise": "marks that say nothing about values would hide equal nodes"},
+        ),
+        Stage(
+            order_drafts,
+            TENSOR,
+            TENSOR,
+            why="true, anti and output dependences decide what runs before what",
+            after={"assign_ranges": "dependences hold between what is stored"},
+        ),
+        Stage(
+            share_kernels,
+            TENSOR,
+            TENSOR,
+            why="kernels over the same ranges with something in common become one",
+            after={"order_drafts": "two kernels may be one if nothing must run between them"},
+        ),
+        Stage(
+            cut_kernels,
+            TENSOR,
+            SCHEDULE,
+            why="each kernel is a SINK, numbered by structure, so that equal kernels are one",
+            after={"share_kernels": "a kernel is cut once it is known what belongs to it"},
+        ),
+        Stage(
+            plan_memory,
+            SCHEDULE,
+            SCHEDULE,
+            why="intermediates that do not live at the same time share storage",
+            after={"order_drafts": "lifetimes follow from the order"},
+        ),
+    ]
+)
 
 KERNEL_PIPELINE = checked(
     [
