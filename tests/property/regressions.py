@@ -14,4 +14,7 @@ PROGRAMS: list[Program] = [
     [("data", "int8", (), 0), ("data", "int8", (7, 2), 0), ("take", 1, 0)],
 ]
 
-STORAGE_PROGRAMS: list[list[tuple[object, ...]]] = []
+STORAGE_PROGRAMS: list[list[tuple[object, ...]]] = [
+    # the ellipsis of an index was looked for with ==, which compares tensors element by element
+    [("new", (4,), 0), ("put", 0, (0,), (100,))],
+]

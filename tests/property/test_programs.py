@@ -33,11 +33,11 @@ Many = Callable[[st.SearchStrategy[Any], Callable[[Any], None], int], None]
 
 # device, optimised, leaves in memory, programs in a run of all tests
 PATHS = {
-    "llvm": ("CPU:LLVM", True, True, 120),
-    "llvm, folded": ("CPU:LLVM", True, False, 80),
-    "llvm, plain loops": ("CPU:LLVM", False, True, 80),
-    "c": ("CPU:C", True, True, 40),
-    "c, plain loops": ("CPU:C", False, False, 25),
+    "llvm": ("CPU:LLVM", True, True, 400),
+    "llvm, folded": ("CPU:LLVM", True, False, 250),
+    "llvm, plain loops": ("CPU:LLVM", False, True, 250),
+    "c": ("CPU:C", True, True, 80),
+    "c, plain loops": ("CPU:C", False, False, 50),
 }
 
 
@@ -58,6 +58,27 @@ def compare(program: Program, place: int, expected: Known, dtype: Any, got: Any)
     if dtype is not expected.dtype:
         problem = f"the dtype is {dtype}, not {expected.dtype}"
     assert problem is None, f"value {place} is wrong {problem}\n{program!r}"
+
+
+LARGE_SIZES = (1, 2, 16, 33, 64, 100, 130, 257, 512, 1000)
+"""Sizes for which the heuristic takes tiles, several accumulators and threads."""
+
+
+@pytest.mark.parametrize(("device", "count"), [("CPU:LLVM", 150), ("CPU:C", 30)])
+def test_larger_programs_agree_with_numpy(
+    device: str, count: int, many: Many, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.property.programs.SIZES", LARGE_SIZES)
+    monkeypatch.setattr("tests.property.programs.MOST_ELEMS", 150_000)
+    many(programs(), lambda program: check(program, device, True, True), count)
+
+
+def test_programs_keep_every_form(many: Many) -> None:
+    def verified(program: Program) -> None:
+        with Context(verify=True):
+            check(program, "CPU:LLVM", True, True)
+
+    many(programs(), verified, 150)
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -87,7 +108,7 @@ def check_interpreter(program: Program) -> None:
 
 
 def test_the_interpreter_agrees_with_numpy(many: Many) -> None:
-    many(programs(), check_interpreter, 200)
+    many(programs(), check_interpreter, 600)
 
 
 @pytest.mark.parametrize("number", range(len(PROGRAMS)))

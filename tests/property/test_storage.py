@@ -288,7 +288,7 @@ def _shapes_of(count: int) -> list[tuple[int, ...]]:
 
 
 def test_storage_agrees_with_numpy(many: Many) -> None:
-    many(storage_programs(), check, 150)
+    many(storage_programs(), check, 400)
 
 
 def test_storage_agrees_with_numpy_in_c(many: Many) -> None:
@@ -296,7 +296,7 @@ def test_storage_agrees_with_numpy_in_c(many: Many) -> None:
         with Context(device="CPU:C", optimize=False):
             check(program)
 
-    many(storage_programs(), in_c, 15)
+    many(storage_programs(), in_c, 40)
 
 
 @pytest.mark.parametrize("number", range(len(STORAGE_PROGRAMS)))
