@@ -18,10 +18,18 @@ from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, reduces_over, reductions, size_of, stride_of
 
-GATHER_COST = 1.25
+GATHER_COST = 1.5
 """Price of a scalar load that fills one lane, in scalar accesses."""
-SCATTER_COST = 1.5
+FAR_GATHER_COST = 1.75
+"""The same where each lane reads another cache line."""
+SCATTER_COST = 1.75
 """Price of a scalar store that empties one lane."""
+FAR_SCATTER_COST = 2.25
+"""The same where each lane writes another cache line."""
+BOOL_COST = 1.0
+"""What is added for a bool, which is a byte in memory and a bit in a mask."""
+COMPUTED_COST = 3.0
+"""Price of an access whose place is computed for each lane."""
 CYCLES_PER_US = 3300.0
 BYTES_PER_US = 14000.0
 
@@ -68,14 +76,26 @@ class Costs:
         for access in self.accesses:
             if axis not in access.ranges:
                 continue
-            contiguous = stride_of(access.src[1], axis) in (0, 1)
-            apart = SCATTER_COST if access in self.stored else GATHER_COST
-            total += self.runs(access) * (saved if contiguous else 1 - apart)
+            total += self.runs(access) * self._saved_by_access(access, axis, saved)
         if axis in self.reduced:
             horizontal = 2 * math.log2(max(2, self.lanes_of(axis)))
             over = reduces_over(self.sink, axis)
             total -= sum(self.runs(n) / (size_of(axis) or 1) * horizontal for n in over)
         return total
+
+    def _saved_by_access(self, access: UOp, axis: UOp, saved: float) -> float:
+        """What lanes along an axis save of one run of an access; negative where they cost."""
+        stride = stride_of(access.src[1], axis)
+        if stride in (0, 1):
+            return saved
+        if stride is None:
+            return 1 - COMPUTED_COST
+        extra = BOOL_COST if access.dtype.is_bool else 0.0
+        line = self.target.line_bytes
+        is_near = abs(stride) * access.dtype.itemsize < line
+        if access in self.stored:
+            return 1 - extra - (SCATTER_COST if is_near else FAR_SCATTER_COST)
+        return 1 - extra - (GATHER_COST if is_near else FAR_GATHER_COST)
 
     def time_us(self, lanes: dict[UOp, int]) -> float:
         """About how long the kernel takes on one core."""
@@ -118,6 +138,8 @@ def _width(node: UOp) -> int:
 
 
 def _price(node: UOp) -> float:
+    if node.dtype.is_bool:
+        return 0.25
     return 15.0 if node.op in TRANSCENDENTAL else 4.0 if node.op in _SLOW else 1.0
 
 

@@ -265,9 +265,36 @@ def _plan_outputs(plan: Plan, costs: Costs, lanes: dict[UOp, int], tile: _Tile) 
             pieces = plan.do("upcast", axis.arg.id, copies, tile.reason)
             if pieces.rest is not None:
                 plan.do("upcast", pieces.rest, 0, "the rest of the tile")
+    for axis in _divided_axes(plan, costs):
+        if axis in outputs and axis not in lanes and tile.copies.get(axis, 1) == 1:
+            plan.do("upcast", axis.arg.id, 0, "copies turn its divisions into literals")
+            break
+    if not lanes:
+        _unroll_short_loops(plan, costs)
     for axis in reversed(outputs):
         if axis in lanes:
             _lanes_of_output(plan, axis, lanes[axis], tile)
+
+
+def _unroll_short_loops(plan: Plan, costs: Costs) -> None:
+    """Where no axis is lanes, the short innermost loops cost more than what they do."""
+    budget = min(8, MAX_BODY_NODES // max(1, len(costs.sink.toposort())))
+    outputs = [a for a in axes_of(plan.sink) if end_of(plan.sink, a) is not None]
+    for axis in reversed(outputs):
+        size = size_of(axis)
+        if size is None or not 2 <= size <= budget or axis.arg.kind is not AxisKind.LOOP:
+            return
+        plan.do("upcast", axis.arg.id, 0, "the innermost loop is short")
+        budget //= size
+
+
+def _divided_axes(plan: Plan, costs: Costs) -> list[UOp]:
+    """Short axes that index arithmetic divides, in kernels small enough to copy."""
+    nodes = plan.sink.toposort()
+    divisions = [n for n in nodes if n.op in (Ops.FLOORDIV, Ops.FLOORMOD) and n.dtype.is_index]
+    divided = {r: None for n in divisions for r in n.ranges}
+    most = MAX_BODY_NODES // max(1, len(nodes) // 2)
+    return [r for r in divided if r not in costs.reduced and 2 <= (size_of(r) or 0) <= most]
 
 
 def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pellucid.core.errors import ActionError
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind
-from pellucid.ir.form import LOOP
+from pellucid.ir.form import LOOP, NATIVE
 from pellucid.ir.interpret import run_kernel
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
@@ -329,7 +329,9 @@ def test_random_actions_keep_the_value(seed: int) -> None:
     buffers = kernels.buffers_for(start)
     wanted, got = ([b.copy() for b in buffers] for _ in range(2))
     run_kernel(start, wanted)
-    run_kernel(lowered(sink), got)
+    after = lowered(sink)
+    verify(after, NATIVE)
+    run_kernel(after, got)
     for want, came in zip(wanted, got, strict=True):
         np.testing.assert_array_equal(came, want, err_msg=f"{sink.arg.actions}")
 

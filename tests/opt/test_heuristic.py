@@ -64,6 +64,27 @@ def test_a_transpose_walks_along_the_lines_it_reads() -> None:
     assert kinds(kernels.transpose(64, 32)) == [("loop", 4), ("lanes", 16), ("loop", 32)]
 
 
+def test_copies_turn_divisions_into_literals() -> None:
+    """y[i, j] = x[i, (j * 5 + 3) // 4]: eight copies of j, and no division is left."""
+    i, j = kernels.loop(64, 0), kernels.loop(8, 1)
+    value = kernels.param(1, 64 * 16).index((j * 5 + 3) // 4 * 64 + i)
+    sink = kernels.kernel(kernels.param(0, 512).index(j * 64 + i).store(value).end(j, i))
+    assert ("upcast", 8) in kinds(sink)
+    divisions = (Ops.FLOORDIV, Ops.FLOORMOD)
+    assert not any(n.op in divisions for n in lowered(sink).toposort())
+
+
+def test_short_loops_without_lanes_are_copied() -> None:
+    """A nest whose axes are all strided: the innermost loops are too short for loops."""
+    i, j, k = kernels.loop(100, 0), kernels.loop(2, 1), kernels.loop(2, 2)
+    place = kernels.param(1, 400, dtypes.int64).index(i * 4 + k * 2 + j).cast(dtypes.index)
+    value = kernels.param(2, 11).index(place, (place >= 0) & (place < 11))
+    sink = kernels.kernel(
+        kernels.param(0, 1200).index(i * 12 + j * 5 + k * 3).store(value).end(i, j, k)
+    )
+    assert [kind for kind, _ in kinds(sink)] == ["loop", "upcast", "upcast"]
+
+
 def test_long_sums_are_nested() -> None:
     sizes = [size_of(a) for a in axes_of(choose(kernels.reduce_all(1 << 24), ONE_CORE).sink)]
     assert max(size for size in sizes if size is not None) <= 16
