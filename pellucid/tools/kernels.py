@@ -165,14 +165,15 @@ def _add_new(known: list[str], more: Sequence[str]) -> None:
 
 
 class ScheduleCollector(Observer):
-    """Collects the schedules that a program compiles."""
+    """Collects the schedules that a program compiles, without their buffers, which may go."""
 
     def __init__(self) -> None:
         self.linears: list[UOp] = []
 
     def on_decision(self, kind: str, what: object, reason: str) -> None:
         if kind == "schedule" and isinstance(what, UOp):
-            self.linears.append(what)
+            calls = [call.with_sources(call.src[:1]) for call in what.src]
+            self.linears.append(what.with_sources(tuple(calls)))
 
 
 def num_copies(linears: Sequence[UOp]) -> int:

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pellucid import Context, Tensor, pipeline
+from pellucid import Context, Ops, Tensor, pipeline
 from pellucid.core.errors import CompileError
+from pellucid.core.observe import observed_by
 from pellucid.tools.explain import explain, explain_file, show
-from pellucid.tools.kernels import kernels_of
+from pellucid.tools.kernels import ScheduleCollector, kernels_of
 from pellucid.tools.running import UsageError
 
 PROGRAM = """\
@@ -117,3 +118,14 @@ def test_facts_are_measured_not_written(device: str) -> None:
     assert found.study.info.flops == 3
     assert found.study.info.bytes == 24
     assert [kernel.calls for kernel in kernels_of([linear, linear])] == [2]
+
+
+def test_watching_a_program_keeps_none_of_its_memory() -> None:
+    collector = ScheduleCollector()
+    x = Tensor([1.0, 2.0]).realize()
+    with observed_by(collector):
+        for _ in range(5):
+            x = (x * 2 + 1).detach().realize()
+    assert len(collector.linears) == 5
+    assert len(set(collector.linears)) == 1
+    assert not any(n.op is Ops.BUFFER for line in collector.linears for n in line.toposort())
