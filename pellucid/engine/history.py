@@ -13,7 +13,7 @@ through the cut is an error, never a wrong number.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,10 +32,9 @@ class Past:
     steps: int
 
 
-_past: weakref.WeakKeyDictionary[UOp, Past] = weakref.WeakKeyDictionary()
-_leaves: weakref.WeakKeyDictionary[UOp, tuple[weakref.ref[Storage], int]] = (
-    weakref.WeakKeyDictionary()
-)
+# Both hang on the nodes themselves, as they are asked for at every node.
+_keep_past: Callable[[UOp, Past | None], None] = UOp.__dict__["_past"].__set__
+_keep_leaf: Callable[[UOp, tuple[weakref.ref[Storage], int]], None] = UOp.__dict__["_leaf"].__set__
 
 
 def mark_leaf(node: UOp, storage: Storage) -> None:
@@ -43,14 +42,16 @@ def mark_leaf(node: UOp, storage: Storage) -> None:
 
     Several nodes may: the lazy value that older graphs hold, and the realised one.
     """
-    _leaves[node] = (weakref.ref(storage), storage.leaf_version)
+    _keep_leaf(node, (weakref.ref(storage), storage.leaf_version))
 
 
 def leaf_at(node: UOp) -> Storage | None:
     """Return the storage that *node* stands for, if it still does and wants a gradient."""
-    found = _leaves.get(node)
-    storage = found[0]() if found is not None else None
-    if found is None or storage is None or storage.requires_grad is False:
+    found: tuple[weakref.ref[Storage], int] | None = getattr(node, "_leaf", None)
+    if found is None:
+        return None
+    storage = found[0]()
+    if storage is None or storage.requires_grad is False:
         return None
     if storage.leaf_version != found[1]:
         return None
@@ -60,19 +61,19 @@ def leaf_at(node: UOp) -> Storage | None:
 
 def past_of(buffer: UOp) -> Past | None:
     """Return how a buffer was computed, if that is known and can matter."""
-    return _past.get(buffer)
+    return getattr(buffer, "_past", None)
 
 
 def forget(buffer: UOp) -> None:
     """Drop what is known of a buffer: it holds another value now."""
-    _past.pop(buffer, None)
+    _keep_past(buffer, None)
 
 
 def cut(buffer: UOp) -> None:
     """Give up the way from a buffer to its leaves: differentiation through it is an error now."""
-    past = _past.get(buffer)
+    past = past_of(buffer)
     if past is not None:
-        _past[buffer] = Past(None, past.steps)
+        _keep_past(buffer, Past(None, past.steps))
 
 
 def has_past(expression: UOp) -> bool:
@@ -84,13 +85,13 @@ def has_past(expression: UOp) -> bool:
 
 def remember(buffer: UOp, expression: UOp) -> None:
     """Record that *buffer* holds the value of *expression*, if differentiation can need it."""
-    leaves = list(_leaves_below(expression))
-    if not leaves:
+    root = expression.src[0] if expression.op is Ops.LEAF else expression
+    has_leaf, pasts = _directly_below(root)
+    if not (has_leaf or any(past.expression and has_past(past.expression) for past in pasts)):
         return
-    steps = 1 + max((p.steps for p in _pasts_below(expression)), default=0)
-    is_explicit = any(storage.requires_grad for storage in leaves)
-    keep = expression if is_explicit or steps <= LONGEST else None
-    _past[buffer] = Past(keep, steps)
+    steps = 1 + max([past.steps for past in pasts], default=0)
+    is_kept = steps <= LONGEST or any(s.requires_grad for s in _leaves_below(expression))
+    _keep_past(buffer, Past(expression if is_kept else None, steps))
 
 
 def expand(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:
@@ -122,7 +123,7 @@ def expand(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:
 
 def is_cut(node: UOp) -> bool:
     """Tell whether the past of a realised node was dropped because it grew too long."""
-    past = _past.get(node)
+    past = past_of(node)
     return past is not None and past.expression is None
 
 
@@ -138,7 +139,7 @@ def readers(nodes: Iterable[UOp]) -> set[UOp]:
         seen.add(node)
         if node.op is Ops.BUFFER:
             found.add(node)
-            past = _past.get(node)
+            past = past_of(node)
             if past is not None and past.expression is not None:
                 stack.append(past.expression)
         stack.extend(node.src)
@@ -148,7 +149,7 @@ def readers(nodes: Iterable[UOp]) -> set[UOp]:
 def _below(node: UOp) -> tuple[tuple[UOp, ...], UOp | None]:
     """The nodes to visit before *node*, and the expression that takes its place, if one does."""
     buffer = stored_buffer(node)
-    past = _past.get(buffer) if buffer is not None else None
+    past = past_of(buffer) if buffer is not None else None
     if past is None or past.expression is None:
         return node.src, None
     if past.expression.shape == node.shape:
@@ -172,7 +173,7 @@ def _leaves_below(root: UOp) -> Iterable[Storage]:
             yield storage
         if node.op is Ops.DETACH:
             continue
-        past = _past.get(node) if node.op is Ops.BUFFER else None
+        past = past_of(node) if node.op is Ops.BUFFER else None
         if past is not None and past.expression is not None:
             stack.append(past.expression)
         elif past is not None:
@@ -180,8 +181,22 @@ def _leaves_below(root: UOp) -> Iterable[Storage]:
         stack.extend(node.src)
 
 
-def _pasts_below(root: UOp) -> Iterable[Past]:
-    for node in root.toposort(lambda n: n.op is not Ops.DETACH):
-        past = _past.get(node) if node.op is Ops.BUFFER else None
-        if past is not None:
-            yield past
+def _directly_below(root: UOp) -> tuple[bool, list[Past]]:
+    """Whether a leaf is below *root*, and the pasts of buffers there; not through these pasts."""
+    has_leaf = False
+    pasts: list[Past] = []
+    seen: set[UOp] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen or not (node.dtype.is_float or node.op is Ops.SINK):
+            continue
+        seen.add(node)
+        has_leaf = has_leaf or leaf_at(node) is not None
+        if node.op is Ops.BUFFER:
+            past = past_of(node)
+            if past is not None:
+                pasts.append(past)
+        elif node.op is not Ops.DETACH:
+            stack.extend(node.src)
+    return has_leaf, pasts

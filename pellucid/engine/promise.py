@@ -68,7 +68,7 @@ def replace(storage: Storage, before: UOp, after: UOp, *, is_new: bool = False) 
     in_place = not is_new and any(node is buffer for node in before.toposort())
     if in_place:
         history.forget(buffer)
-    elif before.op is not Ops.BUFFER and history.has_past(before):
+    elif before.op is not Ops.BUFFER:
         history.remember(buffer, before)
     storage.uop = after
     if storage.owner is not None and history.past_of(buffer) is None:

@@ -65,9 +65,7 @@ def structure_of(roots: Sequence[UOp]) -> Structure:
             numbers[node] = len(key)
             continue
         waiting = len(stack)
-        for source in sources:
-            if source not in numbers:
-                stack.append(source)
+        stack += [source for source in sources if source not in numbers]
         if len(stack) > waiting:
             continue
         stack.pop()

@@ -25,6 +25,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from pellucid.core.errors import AllocationError
@@ -40,7 +41,7 @@ class Storage:
     __slots__ = ("__weakref__", "_home", "_keep_alive", "address", "capacity")
 
     def __init__(
-        self, address: int, capacity: int, keep_alive: object, home: deque[Storage] | None
+        self, address: int, capacity: int, keep_alive: object, home: deque[_Block] | None
     ) -> None:
         self.address = address
         self.capacity = capacity
@@ -49,8 +50,12 @@ class Storage:
 
     def __del__(self) -> None:
         home = self._home
-        if home is not None:  # a new object carries the block on; this one is being destroyed
-            home.append(Storage(self.address, self.capacity, self._keep_alive, None))
+        if home is not None:
+            home.append((self.address, self.capacity, self._keep_alive))
+
+
+_Block = tuple[int, int, object]
+"""Address, capacity, and what keeps the memory there: what is left of a Storage."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +106,8 @@ class HostAllocator:
         self._resident_bytes = resident_bytes or _resident_bytes
         self._held_limit_bytes = held_limit_bytes
         self._lock = threading.Lock()
-        self._free: dict[int, list[Storage]] = {}
-        self._returned: deque[Storage] = deque()
+        self._free: dict[int, list[_Block]] = {}
+        self._returned: deque[_Block] = deque()
         self._in_use = self._peak = self._held = self._unchecked = 0
         self._num_fresh = self._num_reused = 0
         _all_allocators.add(self)
@@ -114,10 +119,12 @@ class HostAllocator:
         """
         capacity = size_class(size_bytes)
         with self._lock:
-            self._collect()
+            if self._returned:
+                self._collect()
             storage = self._take(capacity) or self._fresh(capacity, size_bytes)
             self._in_use += capacity
-            self._peak = max(self._peak, self._in_use)
+            if self._in_use > self._peak:
+                self._peak = self._in_use
         return storage
 
     def trim(self) -> int:
@@ -144,8 +151,8 @@ class HostAllocator:
             return None
         self._held -= capacity
         self._num_reused += 1
-        block = blocks.pop()
-        return Storage(block.address, capacity, block._keep_alive, self._returned)
+        address, capacity, keep_alive = blocks.pop()
+        return Storage(address, capacity, keep_alive, self._returned)
 
     def _fresh(self, capacity: int, size_bytes: int) -> Storage:
         self._check_available(capacity, size_bytes)
@@ -191,9 +198,10 @@ class HostAllocator:
         """Sort in what came back since the last request. Called with the lock held."""
         while self._returned:
             block = self._returned.popleft()
-            self._in_use -= block.capacity
-            self._held += block.capacity
-            self._free.setdefault(block.capacity, []).append(block)
+            capacity = block[1]
+            self._in_use -= capacity
+            self._held += capacity
+            self._free.setdefault(capacity, []).append(block)
         if self._held_limit_bytes is None:
             self._held_limit_bytes = _total_memory_bytes() // 4
         if self._held > self._held_limit_bytes:
@@ -221,6 +229,7 @@ def _restart_all_after_fork() -> None:
 os.register_at_fork(after_in_child=_restart_all_after_fork)
 
 
+@lru_cache(maxsize=4096)
 def size_class(size_bytes: int) -> int:
     """Round up to the capacity of a block: multiples of 64, then eighths of powers of two.
 
@@ -322,7 +331,7 @@ class NullAllocator:
     """
 
     def __init__(self) -> None:
-        self._returned: deque[Storage] = deque()
+        self._returned: deque[_Block] = deque()
         self._in_use = self._peak = self._num_fresh = 0
 
     def allocate(self, size_bytes: int) -> Storage:
@@ -344,4 +353,4 @@ class NullAllocator:
 
     def _collect(self) -> None:
         while self._returned:
-            self._in_use -= self._returned.popleft().capacity
+            self._in_use -= self._returned.popleft()[1]
