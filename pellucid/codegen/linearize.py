@@ -10,6 +10,7 @@ still open to. Each node stands in the innermost loop that it depends on, so wha
 a loop is computed outside of it. A dependence between nodes of different loops is one between the
 two things that hold them, at the level where their ways part. At each level, what a thing needs is
 put right in front of it, the hungriest source first, so that few values are alive at any point.
+What one turn of a loop reads of storage that it also writes is read first.
 
 Source: the order of sources is that of R. Sethi, J. D. Ullman, "The Generation of Optimal Code for
 Arithmetic Expressions", 1970, applied to the tree of first uses.
@@ -45,6 +46,7 @@ class _Order:
         # item -> items of the same level that must come first, in the order of their use
         self.needs: dict[UOp, dict[UOp, None]] = {}
         self._find_needs()
+        self._read_before_writing()
         self.hunger = self._count_registers()
 
     def _find_loops(self) -> None:
@@ -109,6 +111,23 @@ class _Order:
         before, after = self._lift(source, other, level), self._lift(item, loop, level)
         if before is not after:
             self.needs.setdefault(after, {})[before] = None
+
+    def _read_before_writing(self) -> None:
+        """In one turn of a loop, storage is read before it is written: values are those of before.
+
+        A read that waits for an earlier effect goes through an AFTER, and is left alone.
+        """
+        loads: dict[UOp, list[UOp]] = {}
+        for node in self.nodes:
+            if node.op is Ops.LOAD and node.src[0].src[0].op is Ops.PARAM:
+                loads.setdefault(node.src[0].src[0], []).append(node)
+        for node in self.nodes:
+            if node.op is Ops.STORE:
+                level = self.place[node]
+                for load in loads.get(node.src[0].src[0], ()):
+                    if self._common(level, self.place[load]) is level:
+                        item = self._lift(load, self.place[load], level)
+                        self.needs[node][item] = None
 
     def _is_within(self, loop: Loop, axis: UOp) -> bool:
         while loop is not None and loop is not axis:

@@ -261,6 +261,14 @@ def in_place(n: int = 50) -> UOp:
     return kernel(y.store(y * 2.0).end(i))
 
 
+def old_value(n: int = 37) -> UOp:
+    """y = x * 2 and z = y + 1, where z wants the y of before"""
+    i = loop(n, 0)
+    y = param(0, n).index(i)
+    stores = (y.store(param(2, n).index(i) * 2.0), param(1, n).index(i).store(y + 1.0))
+    return kernel(UOp.make(Ops.GROUP, *stores).end(i))
+
+
 def dot(n: int = 200) -> UOp:
     """y = sum of a * b"""
     k = axis(n, 0)
@@ -313,6 +321,7 @@ MAKERS: tuple[Callable[[], UOp], ...] = (
     reshape_split,
     bytes_sum,
     in_place,
+    old_value,
     dot,
     running_count,
     halves,
