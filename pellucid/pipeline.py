@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from pellucid.codegen.add_control_flow import add_control_flow
@@ -360,7 +361,22 @@ def to_program(ast: UOp, renderer: Renderer) -> UOp:
 
 
 def _disk_key(key: tuple[Any, ...]) -> str:
-    return content_key("program", json.dumps(key, default=str))
+    return content_key("program", compiler_version(), json.dumps(key, default=str))
+
+
+@cache
+def compiler_version() -> str:
+    """What stands for the compiler itself in keys on disk: its files, by name, size and time.
+
+    A program that another version of the compiler wrote is never found, also while one works on it.
+    """
+    package = Path(__file__).parent
+    folders = ("core", "ir", "opt", "codegen", "render")
+    files = [path for folder in folders for path in sorted((package / folder).rglob("*.py"))]
+    facts = [(path, path.stat()) for path in (*files, Path(__file__))]
+    return content_key(
+        *(f"{path.relative_to(package)} {now.st_size} {now.st_mtime_ns}" for path, now in facts)
+    )
 
 
 def _from_disk(key: tuple[Any, ...]) -> UOp | None:

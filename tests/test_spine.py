@@ -21,7 +21,13 @@ from pellucid.core.options import Context, current_options
 from pellucid.ir.arg import CallInfo, KernelInfo, ParamArg, ProgramInfo
 from pellucid.ir.form import LINEAR, SCHEDULE
 from pellucid.ir.verify import verify
-from pellucid.pipeline import renderer_for, statistics, to_program, to_program_key
+from pellucid.pipeline import (
+    forget_programs,
+    renderer_for,
+    statistics,
+    to_program,
+    to_program_key,
+)
 from pellucid.render import CRenderer, LLVMRenderer
 from pellucid.runtime.buffer import Buffer
 from pellucid.runtime.device import Device
@@ -187,6 +193,21 @@ def test_a_cache_hit_with_other_values_gives_their_result() -> None:
     second = (Tensor([7.0, 8.0, 9.0]).realize() * 5 - 3).tolist()
     assert statistics.compiled == compiled, "the second program was compiled again"
     assert (first, second) == ([2.0, 7.0, 17.0], [32.0, 37.0, 42.0])
+
+
+def test_programs_on_disk_belong_to_the_compiler_that_wrote_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renderer = LLVMRenderer()
+    to_program(scaled(6), renderer)
+    forget_programs()
+    found = statistics.on_disk
+    to_program(scaled(6), renderer)
+    assert statistics.on_disk == found + 1
+    forget_programs()
+    monkeypatch.setattr("pellucid.pipeline.compiler_version", lambda: "another")
+    to_program(scaled(6), renderer)
+    assert statistics.on_disk == found + 1
 
 
 @pytest.mark.parametrize("device", DEVICES)
