@@ -59,6 +59,13 @@ def leaf_at(node: UOp) -> Storage | None:
     return storage if owner is not None and owner() is not None else None
 
 
+def _same_leaf(rebuilt: UOp, node: UOp) -> None:
+    """Let a LEAF over other sources stand for what the LEAF that it was made from stands for."""
+    storage = leaf_at(node)
+    if storage is not None:
+        mark_leaf(rebuilt, storage)
+
+
 def past_of(buffer: UOp) -> Past | None:
     """Return how a buffer was computed, if that is known and can matter."""
     return getattr(buffer, "_past", None)
@@ -107,6 +114,9 @@ def expand(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:
         if node in done:
             stack.pop()
             continue
+        if node.op is Ops.DETACH:  # no gradient goes on: what is below may stay as it is
+            done[node] = node
+            continue
         below, expression = _below(node)
         missing = [source for source in below if source not in done]
         if missing:
@@ -115,6 +125,8 @@ def expand(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:
         stack.pop()
         if expression is None:
             done[node] = node.with_sources(tuple([done[source] for source in below]))
+            if node.op is Ops.LEAF and done[node] is not node:
+                _same_leaf(done[node], node)
         else:
             done[node] = done[expression]
             back[done[node]] = node

@@ -4,7 +4,7 @@
       ->  a tape, and for each role a list of places in it:
           given  BUFFER 1   the caller's, another one in each run
           made   BUFFER 5   new in each run: results, flags of checks
-          own    BUFFER 4   scratch of the run, forgotten afterwards
+          own    BUFFER 4   scratch of the run, forgotten afterwards (or kept, for a replay)
 
 One run is: write addresses, play the tape. Graphs, schedules and programs are not looked at again.
 """
@@ -78,10 +78,13 @@ class Prepared:
         return results
 
 
-def prepare(calls: Sequence[UOp], given: Sequence[UOp], made: Sequence[UOp]) -> Prepared | None:
+def prepare(
+    calls: Sequence[UOp], given: Sequence[UOp], made: Sequence[UOp], *, keep: bool = False
+) -> Prepared | None:
     """Prepare compiled CALLs, or return None for those that have to be run one by one.
 
-    These are calls on devices without memory, and programs with variables.
+    These are calls on devices without memory, and programs with variables. With *keep* all other
+    BUFFERs have the memory that they have, whose nodes the caller holds.
     """
     steps: list[Step] = []
     programs: list[CPUProgram] = []
@@ -96,12 +99,18 @@ def prepare(calls: Sequence[UOp], given: Sequence[UOp], made: Sequence[UOp]) -> 
         for offset, node in enumerate(call.src[1:]):
             places.setdefault(node, []).append(first + offset)
     fixed = {*given, *made}
+    if keep:
+        tape.take_scratch()
+        for node in places.keys() - fixed:
+            for place in places[node]:
+                tape.words[place] = buffer_of(node).address
+            fixed.add(node)
     own = [
         Own(node.arg.size * node.dtype.itemsize, allocator_of(node.arg.device), tuple(found))
         for node, found in places.items()
         if node not in fixed
     ]
-    if tape.scratch_bytes:
+    if tape.scratch_bytes and not keep:
         own.append(Own(tape.scratch_bytes, allocator_of("CPU"), tuple(tape.scratch_places)))
     return Prepared(
         tape,

@@ -17,17 +17,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from pellucid.core.dtype import dtypes
+from pellucid.core.options import current_options
 from pellucid.engine import history
 from pellucid.engine.capture import Draw
-from pellucid.engine.compile import compile_linear, device_of
+from pellucid.engine.compile import compile_linear
 from pellucid.engine.memory import buffer_of
+from pellucid.engine.prepared import Prepared, prepare
 from pellucid.engine.realize import realize, realize_storages, schedule, written_buffers
-from pellucid.engine.run import loaded_program, raise_failed_checks
+from pellucid.engine.run import raise_failed_checks, run_call
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
-from pellucid.ir.arg import CheckArg
+from pellucid.ir.arg import CallInfo, CheckArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, all_nodes, new_buffer
-from pellucid.runtime.buffer import Buffer
 
 Finder = Callable[[], Storage | None]
 
@@ -60,42 +62,85 @@ class Replay:
     checks: tuple[tuple[UOp, CheckArg], ...]
     has_run: bool = field(default=False)
 
+    def __post_init__(self) -> None:
+        kept = {buffer for _, buffer in self.externals} | set(self.inputs)
+        made = {node for call in self.calls for node in call.src[1:]} - kept
+        self._made: list[UOp] = []
+        """For each output a BUFFER in whose place a new one comes in each run."""
+        copies = []
+        for output in self.outputs:
+            if output in made:
+                made.remove(output)
+                self._made.append(output)
+            else:  # no kernel writes it, or it stands for an output already: it is copied
+                self._made.append(new_buffer(output.arg.size, output.dtype, output.arg.device))
+                copies.append(_copy(self._made[-1], output))
+        copies += [_copy(s.home, s.result) for s in self.states if s.result is not s.home]
+        self.calls = (*self.calls, *copies)
+        self._given = (*self.inputs, *(buffer for _, buffer in self.externals))
+        self._seen: list[UOp | None] = [None] * len(self.externals)
+        """What each external storage meant in the last run."""
+        self._now = [buffer for _, buffer in self.externals]
+        """The BUFFER that each external storage had in the last run."""
+        self._prepared: Prepared | None = None
+        self._is_prepared = False
+
     def run(self, inputs: Sequence[UOp]) -> list[UOp]:
         """Run with other input BUFFERs; return the new BUFFERs of the outputs.
 
         Raises Stale if a tensor that was used by the captured function does not exist any more.
         """
-        exchange: dict[UOp, UOp] = dict(zip(self.inputs, inputs, strict=True))
-        current = self._current(exchange)
-        written = {exchange.get(state.home, state.home) for state in self.states}
-        protect(written, {id(storage) for storage in current.values()})
-        self._draw()
-        fresh = [new_buffer(o.arg.size, o.dtype, o.arg.device) for o in self.outputs]
-        copied = self._copies(fresh, exchange)
-        for call in self.calls:
-            _run(call, exchange)
-        for target, source in copied:
-            buffer_of(target).copy_from_buffer(buffer_of(exchange.get(source, source)))
+        current = self._current()
+        given = [*inputs, *self._now]
+        exchange: dict[UOp, UOp] = {}
+        if self.states:
+            exchange = dict(zip(self._given, given, strict=True))
+            written = {exchange.get(state.home, state.home) for state in self.states}
+            protect(written, {id(storage) for storage in current})
+        if self.draws:
+            self._draw()
+        fresh = self._play(given)
         for state in self.states:
-            self._settle(state, current, exchange)
-        raise_failed_checks((exchange.get(node, node), check) for node, check in self.checks)
+            self._settle(state, exchange)
+        if self.checks:
+            exchange = dict(zip(self._given, given, strict=True))
+            exchange.update(zip(self._made, fresh, strict=True))
+            raise_failed_checks((exchange.get(node, node), check) for node, check in self.checks)
         return fresh
 
-    def _current(self, exchange: dict[UOp, UOp]) -> dict[UOp, Storage]:
-        """The storages behind external buffers, in memory now; notes which buffers changed."""
-        storages: dict[UOp, Storage] = {}
-        for find, buffer in self.externals:
+    def _play(self, given: Sequence[UOp]) -> list[UOp]:
+        """Run all kernels; return the new BUFFERs of the outputs."""
+        if not self._is_prepared:
+            self._prepared = prepare(self.calls, self._given, self._made, keep=True)
+            self._is_prepared = True
+        if self._prepared is not None and not current_options().debug:
+            return self._prepared.run(given)
+        fresh = [new_buffer(o.arg.size, o.dtype, o.arg.device) for o in self._made]
+        exchange = dict(zip(self._given, given, strict=True))
+        exchange.update(zip(self._made, fresh, strict=True))
+        for call in self.calls:
+            run_call(call.with_sources(tuple([exchange.get(n, n) for n in call.src])), {})
+        return fresh
+
+    def _current(self) -> list[Storage]:
+        """The storages behind external buffers, in memory now; notes which buffers they have."""
+        storages: list[Storage] = []
+        changed = []
+        for number, (find, _) in enumerate(self.externals):
             storage = find()
             if storage is None:
                 raise Stale
-            storages[buffer] = storage
-        realize_storages(storages.values())
-        for buffer, storage in storages.items():
-            now = stored_buffer(storage.uop)
+            storages.append(storage)
+            if storage.uop is not self._seen[number]:
+                changed.append(number)
+        if changed:
+            realize_storages([storages[number] for number in changed])
+        for number in changed:
+            node = storages[number].uop
+            now = stored_buffer(node)
             if now is None:
                 raise Stale
-            if now is not buffer:
-                exchange[buffer] = now
+            self._seen[number], self._now[number] = node, now
         return storages
 
     def _draw(self) -> None:
@@ -106,30 +151,12 @@ class Replay:
                 buffer_of(draw.buffer).copy_from(np.array([start, draw.generator.key], np.uint64))
         self.has_run = True
 
-    def _copies(self, fresh: Sequence[UOp], exchange: dict[UOp, UOp]) -> list[tuple[UOp, UOp]]:
-        """Point the schedule at new output buffers; what no kernel writes is copied instead."""
-        made = {node for call in self.calls for node in call.src[1:]} - set(exchange)
-        kept = {buffer for _, buffer in self.externals} | set(self.inputs)
-        copied, seen = [], set()
-        for new, old in zip(fresh, self.outputs, strict=True):
-            if old in made and old not in kept and old not in seen:
-                exchange[old] = new
-                seen.add(old)
-            else:
-                copied.append((new, old))
-        return copied
-
-    def _settle(
-        self, state: State, current: Mapping[UOp, Storage], exchange: Mapping[UOp, UOp]
-    ) -> None:
-        """Bring a new value to where the state lives, and let the storage mean it."""
+    def _settle(self, state: State, exchange: Mapping[UOp, UOp]) -> None:
+        """Let a storage mean the new value, which stands where the state lives."""
         storage = state.find()
         if storage is None:
             raise Stale
         home = exchange.get(state.home, state.home)
-        if state.result is not state.home:
-            source = exchange.get(state.result, state.result)
-            buffer_of(home).copy_from_buffer(buffer_of(source))
         history.forget(home)
         storage.uop = home.reshape(storage.uop.known_shape)
         if storage.owner is not None:
@@ -137,14 +164,10 @@ class Replay:
             history.mark_leaf(storage.uop, storage)
 
 
-def _run(call: UOp, exchange: Mapping[UOp, UOp]) -> None:
-    callee, *nodes = call.src
-    buffers: list[Buffer] = [buffer_of(exchange.get(node, node)) for node in nodes]
-    if callee.op is Ops.COPY:
-        buffers[0].copy_from_buffer(buffers[1])
-        return
-    info = callee.arg
-    loaded_program(callee, device_of(call))(buffers, (), info.num_threads, info.scratch_bytes)
+def _copy(target: UOp, source: UOp) -> UOp:
+    """A CALL that copies a BUFFER."""
+    marker = UOp(Ops.COPY, dtypes.void, (), target.arg.device)
+    return UOp(Ops.CALL, dtypes.void, (marker, target, source), CallInfo("a copy that jit needs"))
 
 
 def protect(written: set[UOp], owners: set[int]) -> None:
@@ -169,6 +192,9 @@ def protect(written: set[UOp], owners: set[int]) -> None:
 
 
 def _reads(node: UOp, buffers: set[UOp]) -> bool:
+    buffer = stored_buffer(node)
+    if buffer is not None:
+        return buffer in buffers
     return any(n in buffers for n in node.toposort())
 
 
