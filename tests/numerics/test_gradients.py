@@ -258,3 +258,39 @@ def test_gradients_have_the_type_of_their_leaf(dtype: dtypes) -> None:
     assert x.grad is not None
     assert x.grad.dtype is dtype
     assert x.grad.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("realized", [False, True])
+def test_a_leaf_that_was_written_to_stays_one(realized: bool) -> None:
+    a, x = Tensor([2.0, 3.0]), Tensor([1.0, 5.0])
+
+    def settle() -> None:
+        if realized:
+            x.realize()
+
+    x[0] = a[1] * 0.5
+    settle()
+    with no_grad():
+        x *= 2
+    settle()
+    y = x * x
+    settle()
+    x[1] = a[0]
+    settle()
+    (y + x * 3).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert a.grad is not None
+    assert a.grad.tolist() == [3.0, 0.0]
+
+
+def test_a_written_leaf_inside_what_was_realized() -> None:
+    a, x = Tensor([2.0]), Tensor([1.0])
+    b = (a * 3).realize()
+    x.assign(b * 2)
+    y = (x * x).sum()
+    y.backward()
+    assert x.grad is not None
+    assert a.grad is not None
+    assert x.grad.tolist() == [24.0]
+    assert a.grad.tolist() == [144.0]
