@@ -19,6 +19,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -198,10 +199,16 @@ def module_docstring(path: Path) -> str:
 def written_pages() -> Iterator[Page]:
     """Take the pages that people wrote: the README comes first, as the index."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    yield "Pellucid", "index.md", readme.replace("(CONTRIBUTING.md)", "(contributing.md)")
+    yield "Pellucid", "index.md", with_links_of_pages(readme)
     for path in sorted((ROOT / "docs").glob("*.md")):
         text = path.read_text(encoding="utf-8")
         yield text.partition("\n")[0].lstrip("# "), path.name, text
+
+
+def with_links_of_pages(readme: str) -> str:
+    """Let the links of the README lead to pages; files that are no pages become plain names."""
+    text = readme.replace("(CONTRIBUTING.md)", "(contributing.md)").replace("(docs/", "(")
+    return re.sub(r"\[([^]]+)\]\(examples/[^)]+\)", r"`\1`", text)
 
 
 def table_pages() -> Iterator[Page]:
