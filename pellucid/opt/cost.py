@@ -44,8 +44,10 @@ class Costs:
         nodes = sink.toposort()
         self.accesses = [n for n in nodes if n.op is Ops.INDEX]
         self.work = [n for n in nodes if _is_work(n)]
-        self.item_bytes = max((_width(n) for n in [*self.work, *self.accesses]), default=4)
-        self.max_lanes = target.max_lanes(self.item_bytes)
+        self.widths: dict[UOp, int] = {}  # bytes of the widest type along each axis
+        for node in [*self.work, *self.accesses]:
+            for axis in own_ranges(node):
+                self.widths[axis] = max(self.widths.get(axis, 1), _width(node))
         self.stored = {n.src[0] for n in nodes if n.op is Ops.STORE}
         self.counts: dict[tuple[UOp, ...], int] = {}
         self.bodies = {r: n.src[0].ranges for n in reductions(sink) for r in n.src[1:]}
@@ -62,7 +64,11 @@ class Costs:
     def lanes_of(self, axis: UOp) -> int:
         """How many lanes an axis would have."""
         size = size_of(axis) or 1
-        return min(self.max_lanes, 1 << (size.bit_length() - 1))
+        return min(self.most_lanes(axis), 1 << (size.bit_length() - 1))
+
+    def most_lanes(self, axis: UOp) -> int:
+        """How many lanes of the widest type along an axis a vector holds."""
+        return self.target.max_lanes(self.widths.get(axis, 4))
 
     def speedup(self, axis: UOp) -> float:
         """Elements per step along an axis, counting the scalar rest."""

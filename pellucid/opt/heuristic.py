@@ -66,7 +66,7 @@ def _choose_lanes(costs: Costs) -> dict[UOp, int]:
     gains = {
         axis: costs.gain(axis)
         for axis in costs.axes
-        if costs.target.has_lanes and costs.lanes_of(axis) >= min(4, costs.max_lanes) > 1
+        if costs.target.has_lanes and costs.lanes_of(axis) >= min(4, costs.most_lanes(axis)) > 1
     }
     chosen: dict[UOp, int] = {}
     together = {n.ranges for n in costs.sink.toposort()}
