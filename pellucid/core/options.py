@@ -385,7 +385,15 @@ def code_key(options: Options) -> tuple[object, ...]:
     >>> code_key(Options(relaxed_float=True)) == code_key(Options())
     False
     """
-    return tuple(getattr(options, name) for name in _CODE_FIELDS)
+    global _last_code_key
+    known, key = _last_code_key
+    if known is not options:  # asked for at every call, mostly of the same options
+        key = tuple(getattr(options, name) for name in _CODE_FIELDS)
+        _last_code_key = options, key
+    return key
+
+
+_last_code_key: tuple[Options | None, tuple[object, ...]] = (None, ())
 
 
 def options_table() -> str:

@@ -87,6 +87,11 @@ def has_past(expression: UOp) -> bool:
     """Tell whether a gradient flows through *expression* to a leaf below it that is alive."""
     if expression.op is Ops.LEAF:
         expression = expression.src[0]
+    return _has_leaf(expression)
+
+
+def _has_leaf(expression: UOp) -> bool:
+    """Tell whether *expression*, or something below it, stands for a leaf that is alive."""
     return any(True for _ in _leaves_below(expression))
 
 
@@ -94,7 +99,7 @@ def remember(buffer: UOp, expression: UOp) -> None:
     """Record that *buffer* holds the value of *expression*, if differentiation can need it."""
     root = expression.src[0] if expression.op is Ops.LEAF else expression
     has_leaf, pasts = _directly_below(root)
-    if not (has_leaf or any(past.expression and has_past(past.expression) for past in pasts)):
+    if not (has_leaf or any(past.expression and _has_leaf(past.expression) for past in pasts)):
         return
     steps = 1 + max([past.steps for past in pasts], default=0)
     is_kept = steps <= LONGEST or any(s.requires_grad for s in _leaves_below(expression))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pellucid.core import observe
-from pellucid.core.options import Options, code_key, current_options
+from pellucid.core.options import code_key, current_options
 from pellucid.engine import promise
 from pellucid.engine.prepared import Prepared, prepare
 from pellucid.engine.run import raise_failed_checks
@@ -52,7 +52,6 @@ class Known:
 
 
 _known: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
-_last_options: list[tuple[Options, tuple[object, ...]]] = []
 
 
 def request_for(storages: Sequence[Storage]) -> Request | None:
@@ -67,13 +66,7 @@ def request_for(storages: Sequence[Storage]) -> Request | None:
     structure = structure_of(nodes)
     if structure.has_writes:
         return None
-    return Request(storages, nodes, structure, (structure.key, device, _code_of(options)))
-
-
-def _code_of(options: Options) -> tuple[object, ...]:
-    if not _last_options or _last_options[0][0] is not options:
-        _last_options[:] = [(options, code_key(options))]
-    return _last_options[0][1]
+    return Request(storages, nodes, structure, (structure.key, device, code_key(options)))
 
 
 def answer(request: Request) -> bool:

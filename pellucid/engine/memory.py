@@ -18,7 +18,7 @@ import numpy as np
 from pellucid.core.dtype import DType
 from pellucid.ir.arg import BufferArg
 from pellucid.ir.uop import UOp, new_buffer
-from pellucid.runtime.buffer import Buffer
+from pellucid.runtime.buffer import Buffer, new_allocated
 
 Array = np.ndarray[Any, Any]
 
@@ -52,9 +52,9 @@ def new_memory(like: UOp) -> tuple[UOp, int]:
     """Return a new BUFFER of the kind of another, in memory at once, and its address."""
     arg: BufferArg = like.arg
     node = new_buffer(arg.size, like.dtype, arg.device)
-    buffer = Buffer(arg.device, arg.size, like.dtype)
+    buffer, address = new_allocated(arg.device, arg.size, like.dtype)
     _keep_memory(node, buffer)
-    return node, buffer.address
+    return node, address
 
 
 def has_memory(node: UOp) -> bool:

@@ -15,8 +15,10 @@ import weakref
 from typing import Any
 
 from pellucid.engine import capture
+from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
+_BUFFER, _RESHAPE = Ops.BUFFER, Ops.RESHAPE
 _live: set[weakref.ref[Storage]] = set()
 
 Windows = dict[int, tuple[Any, UOp]]
@@ -63,9 +65,9 @@ class Storage:
 
 def stored_buffer(node: UOp) -> UOp | None:
     """Return the BUFFER whose whole content is the value of *node*, if there is one."""
-    if node.op.name == "RESHAPE":
+    if node.op is _RESHAPE:
         node = node.src[0]
-    return node if node.op.name == "BUFFER" else None
+    return node if node.op is _BUFFER else None
 
 
 def live_storages() -> list[Storage]:

@@ -36,6 +36,7 @@ from pellucid.engine.run import engine_lock
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
 from pellucid.frontend.tensor import Tensor
 from pellucid.frontend.value import Window, grad_enabled
+from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, new_buffer
 
 P = ParamSpec("P")
@@ -82,7 +83,7 @@ class Jit(Generic[P, R]):
             return self.function(*args, **kwargs)  # part of an outer capture
         tensors: list[Tensor] = []
         keep: list[Any] = []
-        key = (_key_of((args, kwargs), tensors, keep, "arguments"), _surroundings())
+        key = (_key_of_call(args, kwargs, tensors, keep), _surroundings())
         with engine_lock:
             entry = self._entry(key, keep)
             if entry is None:
@@ -285,9 +286,8 @@ class _Plan:
     def __init__(self, result: Any, before: _Snapshot, stand_ins: list[Tensor]) -> None:
         self.shape = result
         self.storages: list[Storage] = []
-        self.facts: list[tuple[UOp, str]] = []
         places: dict[int, int] = {}
-        self.recipes: dict[int, tuple[int, Window | None]] = {}
+        self.recipes: dict[int, tuple[int, Window]] = {}
         for tensor in _tensors_in(result):
             storage = tensor._storage
             if id(storage) in before.storages:
@@ -295,18 +295,19 @@ class _Plan:
             place = places.setdefault(id(storage), len(self.storages))
             if place == len(self.storages):
                 self.storages.append(storage)
-            self.recipes[id(tensor)] = place, tensor._window
+            self.recipes[id(tensor)] = place, Window(tensor._window, Ops.DETACH, None)
+        self.kinds = [(storage.uop.known_shape, storage.device) for storage in self.storages]
 
     def build(self, parts: Iterator[UOp]) -> Any:
         """Put new tensors in the places of those that were captured."""
-        made = [Storage(next(parts).reshape(s.uop.known_shape), s.device) for s in self.storages]
+        made = [Storage(next(parts).reshape(shape), device) for shape, device in self.kinds]
 
         def exchange(tensor: Tensor) -> Tensor:
             recipe = self.recipes.get(id(tensor))
             if recipe is None:
                 return tensor
             place, window = recipe
-            return Tensor._on(made[place], window, tensor._shape, tensor._dtype).detach()
+            return Tensor._on(made[place], window, tensor._shape, tensor._dtype)
 
         return _rebuilt(self.shape, exchange)
 
@@ -407,10 +408,23 @@ def _buffer(node: UOp) -> UOp:
 
 def _input_buffers(tensors: list[Tensor]) -> list[UOp]:
     """The BUFFERs of arguments, in memory; a window is copied out."""
-    wholes = [t if t._window is None else t.contiguous() for t in tensors]
-    if wholes:
-        wholes[0].realize(*wholes[1:])
+    found = [stored_buffer(t._storage.uop) if _is_whole(t) else None for t in tensors]
+    ready = [buffer for buffer in found if buffer is not None]
+    if len(ready) == len(tensors):
+        return ready
+    wholes = [t if _is_whole(t) else t.contiguous() for t in tensors]
+    wholes[0].realize(*wholes[1:])
     return [_buffer(t._storage.uop) for t in wholes]
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    """Tell whether a tensor shows all of its storage as it lies there."""
+    window = tensor._window
+    while window is not None:
+        if window.op is not Ops.DETACH:
+            return False
+        window = window.before
+    return True
 
 
 def _tensor_on(buffer: UOp, shape: tuple[int, ...], device: str) -> Tensor:
@@ -452,6 +466,20 @@ def _rebuilt(value: Any, exchange: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_rebuilt(inner, exchange) for inner in value)
     return value
+
+
+def _key_of_call(args: Any, kwargs: Any, tensors: list[Tensor], keep: list[Any]) -> Any:
+    """What of all arguments belongs to the kind of a call; quickly where all are tensors."""
+    if kwargs or any(type(value) is not Tensor for value in args):
+        return _key_of((args, kwargs), tensors, keep, "arguments")
+    key = []
+    for number, value in enumerate(args):
+        alias = next((i for i in range(number) if args[i] is value), -1) if number else -1
+        tensors.append(value)
+        storage = value._storage
+        grads = storage.requires_grad if storage.owner is not None and value.is_leaf else False
+        key.append((value._shape, value._dtype, storage.device, alias, grads))
+    return tuple(key)
 
 
 def _key_of(value: Any, tensors: list[Tensor], keep: list[Any], name: str) -> Any:

@@ -527,7 +527,9 @@ def all_nodes(roots: Iterable[UOp]) -> list[UOp]:
 
 def new_buffer(size: int, dtype: DType, device: str) -> UOp:
     """A BUFFER that no other node names: storage for *size* elements on *device*."""
-    return UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_ids), size, device))
+    node = UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_ids), size, device))
+    object.__setattr__(node, "_shape", (size,))
+    return node
 
 
 def num_live_nodes() -> int:

@@ -74,7 +74,7 @@ class Buffer:
         self.dtype: DType = dtype
         self.offset: int = offset_bytes
         self._base = base
-        self._owner: Allocator = allocator or allocator_of(self.device)
+        self._owner: Allocator = allocator or allocator_of(device)
         self._storage: Storage | None = None
 
     @property
@@ -190,6 +190,14 @@ class _Window:
             "data": (address, False),
             "version": 3,
         }
+
+
+def new_allocated(device: str, size_elems: int, dtype: DType) -> tuple[Buffer, int]:
+    """Return a new buffer with its memory, and the address: what a first use comes to, in one."""
+    buffer = Buffer(device, size_elems, dtype)
+    storage = buffer._owner.allocate(size_elems * dtype.itemsize)
+    buffer._storage = storage
+    return buffer, storage.address
 
 
 def import_array(device: str, array: Array, dtype: DType) -> Buffer:

@@ -53,6 +53,7 @@ def share_memory(first: str, second: str) -> bool:
     return _place(first) == _place(second)
 
 
+@cache
 def allocator_of(name: str) -> Allocator:
     """Return the allocator of a device; devices that share memory share it."""
     return _ALLOCATORS[_place(name)]

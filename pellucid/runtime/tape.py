@@ -4,8 +4,8 @@
       .run()                          all steps in order: 40 ns, and 3 ns for each kernel
       .words[tape.places[0] + 1] = a  from now on step 0 reads its buffer 1 at address a
 
-    words   | count, lock | function, buffers, vars, threads, scratch, stride | … | addresses, vars |
-              header        one entry for each step (native_code.py)              what entries name
+    words  | count, lock | function, buffers, vars, threads, scratch, stride | … | addresses, vars |
+             header        one entry for each step (native_code.py)              what entries name
 
 A tape knows addresses only: whoever runs it holds the buffers meanwhile, and scratch. It may be run
 by one thread at a time, because its addresses are its own.
