@@ -1,7 +1,7 @@
-"""Random functions give the same with jit as without: results, state, arguments, and what is read later.
+"""Random functions give the same with jit as without: results, state, and what is read later.
 
-A function is a list of steps on its arguments, on state outside and on what it computed; it is called
-five times, the state is written to in between, and everything is read at the end.
+A function is a list of steps on its arguments, on state outside and on what it computed; it is
+called five times, the state is written to in between, and everything is read at the end.
 """
 
 from __future__ import annotations

@@ -294,3 +294,15 @@ def test_a_written_leaf_inside_what_was_realized() -> None:
     assert a.grad is not None
     assert x.grad.tolist() == [24.0]
     assert a.grad.tolist() == [144.0]
+
+
+def test_a_realized_loss_over_a_leaf_whose_source_is_gone() -> None:
+    source, leaf = Tensor([1.0, 2.0]), Tensor.ones(2)
+    leaf[0] = source[1] * 0.5
+    leaf.realize()
+    source[0] = 7.0
+    loss = (leaf * 3).sum()
+    loss.realize()
+    loss.backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [3.0, 3.0]
