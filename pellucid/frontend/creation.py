@@ -257,6 +257,8 @@ def _read(data: Any) -> tuple[Array, DType]:
         return _read_numpy(np.asarray(data))
     if hasattr(data, "__array__") or hasattr(data, "__array_interface__"):
         return _read_numpy(np.asarray(data))
+    if hasattr(data, "__dlpack__"):
+        return _read_numpy(np.from_dlpack(data))
     if isinstance(data, bool | int | float):
         return _read_python(data)
     if isinstance(data, list | tuple | range):

@@ -215,6 +215,15 @@ class Tensor(Autograd):
     def __contains__(self, value: Any) -> Any:
         return (self == value).any().item()
 
+    def __deepcopy__(self, memo: Any) -> Self:
+        if not self.is_leaf:
+            return self.clone()
+        return type(self)(self.detach(), requires_grad=self._storage.requires_grad)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        asked = self._storage.requires_grad if self.is_leaf else None
+        return type(self), (self.numpy(), self._dtype, self.device, asked)
+
     def __repr__(self) -> str:
         state = "in memory" if self.is_realized else "lazy"
         return f"<Tensor {self._shape} {self._dtype} on {self.device}, {state}>"
