@@ -16,14 +16,16 @@ buffers.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pellucid.codegen.add_control_flow import add_control_flow
 from pellucid.codegen.add_loads import add_loads
@@ -44,9 +46,10 @@ from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError, FormError, ParseError, PellucidError
 from pellucid.core.options import Options, code_key, current_options
 from pellucid.core.target import Target
+from pellucid.ir.arg import ProgramInfo
 from pellucid.ir.form import LINEAR, LOOP, NATIVE, SCALAR, SCHEDULE, TENSOR, VECTOR, Form
 from pellucid.ir.op import Ops
-from pellucid.ir.text import from_text, to_text
+from pellucid.ir.pack import pack, unpack
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
 from pellucid.opt.apply_actions import apply_actions
@@ -281,15 +284,28 @@ def full_rewrite_to_sink(ast: UOp, target: Target) -> UOp:
     return run_stages(KERNEL_PIPELINE, ast, target)
 
 
-def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
-    """Compile a kernel: lower, put in order, render, compile. No cache is asked.
+@dataclass(frozen=True)
+class Rendered:
+    """A kernel as far as it comes without a compiler: lowered, in order, as text."""
 
-    Returns a PROGRAM with sources SINK (lowered), LINEAR, SOURCE, BINARY, and arg `ProgramInfo`.
-    Errors: CompileError naming the kernel, when the toolchain refuses; ToolchainError when it is
-    missing.
-    """
+    sink: UOp
+    linear: UOp
+    source: UOp
+    info: ProgramInfo
+
+    def program(self, binary: UOp) -> UOp:
+        """The PROGRAM, with the object that the text was compiled to."""
+        return UOp(
+            Ops.PROGRAM, dtypes.void, (self.sink, self.linear, self.source, binary), self.info
+        )
+
+
+def render_kernel(ast: UOp, renderer: Renderer, taken: Container[str] = ()) -> Rendered:
+    """Lower a kernel, put it in order, and write its text, under a name that is not *taken*."""
     sink = full_rewrite_to_sink(ast, renderer.target)
     info = program_info(sink, renderer.target)
+    name = next(n for n in _numbered(info.name) if n not in taken)
+    info = replace(info, name=name)
     linear = _reported("linearize", sink, lambda: linearize(sink))
     if current_options().verify:
         verify(linear, LINEAR, renderer.target)
@@ -297,13 +313,50 @@ def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
     def render() -> UOp:
         return UOp(Ops.SOURCE, dtypes.void, (), renderer.render(linear, info))
 
+    return Rendered(sink, linear, _reported("render", linear, render), info)
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in itertools.count(2))
+
+
+def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
+    """Compile a kernel: lower, put in order, render, compile. No cache is asked.
+
+    Returns a PROGRAM with sources SINK (lowered), LINEAR, SOURCE, BINARY, and arg `ProgramInfo`.
+    Errors: CompileError naming the kernel, when the toolchain refuses; ToolchainError when it is
+    missing.
+    """
+    return _compiled_alone(render_kernel(ast, renderer), renderer)
+
+
+def _compiled_alone(rendered: Rendered, renderer: Renderer) -> UOp:
     def compile_source() -> UOp:
-        binary = Device[f"CPU:{renderer.name}"].compile(source.arg, info.name)
+        device = Device[f"CPU:{renderer.name}"]
+        binary = device.compile(rendered.source.arg, rendered.info.name)
         return UOp(Ops.BINARY, dtypes.void, (), binary)
 
-    source = _reported("render", linear, render)
-    binary = _reported("compile", source, compile_source)
-    return UOp(Ops.PROGRAM, dtypes.void, (sink, linear, source, binary), info)
+    statistics.modules += 1
+    return rendered.program(_reported("compile", rendered.source, compile_source))
+
+
+def _compiled_together(kernels: Sequence[Rendered], renderer: Renderer) -> list[UOp]:
+    """Compile several kernels as one module: their PROGRAMs share its object.
+
+    Alone, where somebody watches each kernel, and where the module is refused: then the error says
+    which kernel it was.
+    """
+    if len(kernels) > 1 and not observe.watching:
+        texts = [kernel.source.arg for kernel in kernels]
+        names = [kernel.info.name for kernel in kernels]
+        joined = renderer.join(texts, names)
+        with contextlib.suppress(CompileError):
+            device = Device[f"CPU:{renderer.name}"]
+            binary = UOp(Ops.BINARY, dtypes.void, (), device.compile(joined, " ".join(names)))
+            statistics.modules += 1
+            return [kernel.program(binary) for kernel in kernels]
+    return [_compiled_alone(kernel, renderer) for kernel in kernels]
 
 
 def _reported(name: str, before: UOp, run: Callable[[], UOp]) -> UOp:
@@ -334,6 +387,7 @@ class ProgramStatistics:
     in_memory: int = 0
     on_disk: int = 0
     compiled: int = 0
+    modules: int = 0
 
 
 statistics = ProgramStatistics()
@@ -341,23 +395,45 @@ statistics = ProgramStatistics()
 
 def to_program(ast: UOp, renderer: Renderer) -> UOp:
     """Compile a kernel as `do_to_program` does, or find its PROGRAM in memory or on disk."""
-    key = to_program_key(ast, renderer)
-    found = _programs.get(key)
-    if found is not None:
-        statistics.in_memory += 1
-        return found
+    return to_programs([ast], renderer)[0]
+
+
+def to_programs(
+    asts: Sequence[UOp], renderer: Renderer, advance: Callable[[], None] = lambda: None
+) -> list[UOp]:
+    """Find the PROGRAMs of kernels in memory or on disk; compile the others as one module.
+
+    *advance* is called once for each kernel, when it is found or has its text.
+    """
+    keys = [to_program_key(ast, renderer) for ast in asts]
+    if all(key in _programs for key in keys):
+        statistics.in_memory += len(keys)
+        return [_programs[key] for key in keys]
     with _lock:
-        if key in _programs:
-            return _programs[key]
-        program = _from_disk(key)
-        if program is None:
-            program = do_to_program(ast, renderer)
-            current_cache().put(_disk_key(key), to_text(program).encode())
-            statistics.compiled += 1
-        else:
-            statistics.on_disk += 1
-        _programs[key] = program
-    return program
+        missing: dict[tuple[Any, ...], Rendered] = {}
+        taken: set[str] = set()
+        for ast, key in zip(asts, keys, strict=True):
+            if key not in _programs and key not in missing and not _take_from_disk(key):
+                missing[key] = render_kernel(ast, renderer, taken)
+                taken.add(missing[key].info.name)
+            advance()
+        if missing:
+            programs = _compiled_together(list(missing.values()), renderer)
+            for key, program in zip(missing, programs, strict=True):
+                current_cache().put(_disk_key(key), pack(program, _put_object))
+                _programs[key] = program
+            statistics.compiled += len(programs)
+        return [_programs[key] for key in keys]
+
+
+def _take_from_disk(key: tuple[Any, ...]) -> bool:
+    """Take a PROGRAM from disk, if there is one."""
+    program = _from_disk(key)
+    if program is None:
+        return False
+    statistics.on_disk += 1
+    _programs[key] = program
+    return True
 
 
 def _disk_key(key: tuple[Any, ...]) -> str:
@@ -385,16 +461,44 @@ def _from_disk(key: tuple[Any, ...]) -> UOp | None:
     if payload is None:
         return None
     try:
-        program = from_text(payload.decode())
-    except (UnicodeDecodeError, ParseError):
+        program = unpack(payload, _get_object)
+    except ParseError:
         return None
     return program if program.op is Ops.PROGRAM else None
+
+
+def _put_object(content: str, binary: bytes) -> None:
+    """Keep an object on disk, once for all programs in it."""
+    if content not in _objects:
+        current_cache().put(content_key("binary", content), binary)
+        _note_object(content, binary)
+
+
+def _get_object(content: str) -> bytes | None:
+    """The object with a hash, read once for programs that come together."""
+    if content not in _objects:
+        binary = current_cache().get(content_key("binary", content))
+        if binary is None:
+            return None
+        _note_object(content, binary)
+    return _objects[content]
+
+
+def _note_object(content: str, binary: bytes) -> None:
+    _objects[content] = binary
+    while len(_objects) > _MOST_OBJECTS:
+        del _objects[next(iter(_objects))]
+
+
+_objects: dict[str, bytes] = {}
+_MOST_OBJECTS: Final = 8
 
 
 def forget_programs() -> None:
     """Empty the cache in memory (for tests, and for measuring a first call)."""
     with _lock:
         _programs.clear()
+        _objects.clear()
 
 
 @cache

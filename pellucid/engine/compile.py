@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -38,9 +38,10 @@ def compile_linear(linear: UOp) -> UOp:
         observe.decision("schedule", linear, f"{len(kernels)} kernels to compile")
     programs: dict[tuple[UOp, str], UOp] = {}
     with _progress(len(kernels)) as advance:
-        for (kernel, device), call in kernels.items():
-            programs[kernel, device] = _compiled(kernel, device, call)
-            advance()
+        for name in dict.fromkeys(device for _, device in kernels):
+            calls_by_kernel = {k: call for (k, device), call in kernels.items() if device == name}
+            for kernel, program in _compiled(calls_by_kernel, name, advance).items():
+                programs[kernel, name] = program
     calls = [_with_program(call, programs) for call in linear.src]
     compiled = UOp(Ops.LINEAR, dtypes.void, tuple(calls), linear.arg)
     promise.hand_on(linear, compiled)
@@ -61,23 +62,27 @@ def device_of(call: UOp) -> str:
     return str(call.src[1].arg.device)
 
 
-def _compiled(kernel: UOp, device: str, call: UOp) -> UOp:
+def _compiled(calls: Mapping[UOp, UOp], device: str, advance: Callable[[], None]) -> dict[UOp, UOp]:
+    """Compile the kernels of one device, each with a CALL that runs it, as one module."""
     # here, not above: building graphs should not wait until the whole compiler is read
-    from pellucid.pipeline import renderer_for, to_program
+    from pellucid.pipeline import renderer_for, to_programs
 
     try:
-        return to_program(kernel, renderer_for(device))
+        programs = to_programs(list(calls), renderer_for(device), advance)
     except CompileError as error:
-        if call.arg is not None and call.arg.lines:
-            problem = error.problem.partition(": ")[2] or error.problem
-            raise CompileError(
-                problem,
-                stage=error.stage,
-                kernel=error.kernel,
-                source=error.source,
-                at=call.arg.lines[0],
-            ) from error
+        for kernel, call in calls.items():
+            is_it = kernel.arg is None or kernel.arg.name == error.kernel or len(calls) == 1
+            if is_it and call.arg is not None and call.arg.lines:
+                problem = error.problem.partition(": ")[2] or error.problem
+                raise CompileError(
+                    problem,
+                    stage=error.stage,
+                    kernel=error.kernel,
+                    source=error.source,
+                    at=call.arg.lines[0],
+                ) from error
         raise
+    return dict(zip(calls, programs, strict=True))
 
 
 def _with_program(call: UOp, programs: dict[tuple[UOp, str], UOp]) -> UOp:

@@ -255,6 +255,17 @@ def from_text(text: str) -> UOp:
     return reader.last
 
 
+def literal_from_text(text: str) -> Any:
+    """Read an arg that `literal_text` has printed.
+
+    Errors: ParseError, with the column.
+
+    >>> literal_from_text("(1, -0.0, inf)")
+    (1, -0.0, inf)
+    """
+    return _Reader(text).read_arg(1, text, 0)
+
+
 class _Reader:
     """The nodes read so far, by number."""
 

@@ -24,6 +24,7 @@ Source: ISO/IEC 9899:2011; GCC manual, "Using Vector Instructions through Built-
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from pellucid.core.dtype import DType, Scalar, dtypes, round_to
@@ -31,6 +32,7 @@ from pellucid.core.target import Target
 from pellucid.ir.arg import AddrSpace, ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.render.join import join_c
 from pellucid.render.renderer import (
     SCRATCH_ALIGNMENT,
     Emitters,
@@ -71,6 +73,10 @@ class CRenderer(Renderer):
     def render(self, linear: UOp, info: ProgramInfo) -> str:
         """See `Renderer.render`."""
         return CWriter(linear, info).text()
+
+    def join(self, texts: Sequence[str], names: Sequence[str]) -> str:
+        """See `Renderer.join`."""
+        return join_c(texts, names)
 
 
 def c_type(dtype: DType) -> str:

@@ -25,7 +25,7 @@ Source: LLVM Language Reference Manual, release 22 (nothing newer than release 2
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -35,6 +35,7 @@ from pellucid.ir.arg import AddrSpace, ProgramInfo
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
+from pellucid.render.join import join_llvm
 from pellucid.render.renderer import (
     SCRATCH_ALIGNMENT,
     Emitters,
@@ -72,6 +73,10 @@ class LLVMRenderer(Renderer):
     def render(self, linear: UOp, info: ProgramInfo) -> str:
         """See `Renderer.render`."""
         return LLVMWriter(linear, info, self.target).text()
+
+    def join(self, texts: Sequence[str], names: Sequence[str]) -> str:
+        """See `Renderer.join`."""
+        return join_llvm(texts)
 
 
 def llvm_type(dtype: DType) -> str:

@@ -17,7 +17,7 @@ Every kernel is a function `void NAME(void **buffers, const int64_t *vars, int64
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, Generic, TypeVar
 
@@ -112,6 +112,10 @@ class Renderer:
 
     def render(self, linear: UOp, info: ProgramInfo) -> str:
         """Return the text of the kernel *linear*."""
+        raise NotImplementedError
+
+    def join(self, texts: Sequence[str], names: Sequence[str]) -> str:
+        """Return one text of several that `render` gave, whose kernels have different *names*."""
         raise NotImplementedError
 
     @property

@@ -1,0 +1,71 @@
+"""Several kernels as one text, so that one run of the compiler makes them all.
+
+    define void @add() #0 {…}    define void @mul() #0 {…}         define void @add() #0 {…}
+    declare @llvm.fma.f32        declare @llvm.fma.f32        ->   define void @mul() #0 {…}
+    attributes #0 = {…}          attributes #0 = {…}               declare …  attributes #0 = {…}
+
+Functions of one name exclude each other; what stands around them (declarations, types, helpers) is
+written once where it is equal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_ATTRIBUTES = re.compile(r"attributes #(\d+) = (.*)")
+
+
+def join_llvm(texts: Sequence[str]) -> str:
+    """One LLVM module of several; attribute groups are numbered anew.
+
+    >>> print(join_llvm([f"define void @{n}() #0 {{\\n}}\\nattributes #0 = {{ nounwind }}\\n"
+    ...                  for n in "ab"]), end="")
+    define void @a() #0 {
+    }
+    define void @b() #0 {
+    }
+    attributes #0 = { nounwind }
+    """
+    functions: list[str] = []
+    others: dict[str, None] = {}
+    groups: dict[str, int] = {}
+    for text in texts:
+        lines = text.splitlines()
+        numbers: dict[str, int] = {}
+        for line in lines:
+            found = _ATTRIBUTES.fullmatch(line)
+            if found:
+                numbers[found[1]] = groups.setdefault(found[2], len(groups))
+        is_inside = False
+        for line in lines:
+            if is_inside:
+                functions.append(line)
+                is_inside = line != "}"
+            elif line.startswith("define"):
+                functions.append(re.sub(r"#(\d+)", lambda m: f"#{numbers[m[1]]}", line))  # noqa: B023
+                is_inside = True
+            elif line and not _ATTRIBUTES.fullmatch(line):
+                others[line] = None
+    attributes = [f"attributes #{number} = {group}" for group, number in groups.items()]
+    return "\n".join([*functions, *others, *attributes]) + "\n"
+
+
+def join_c(texts: Sequence[str], names: Sequence[str]) -> str:
+    """One C file of several: each the parts before its function that are new, and the function.
+
+    Parts are separated by empty lines; one of single declarations is taken line by line.
+    """
+    seen: set[str] = set()
+    parts: list[str] = []
+    for text, name in zip(texts, names, strict=True):
+        start = text.index(f"void {name}(")
+        for part in text[:start].split("\n\n"):
+            if part.startswith(("typedef", "#include")):
+                part = "\n".join(line for line in part.splitlines() if line not in seen)
+                seen.update(part.splitlines())
+            if part and part not in seen:
+                parts.append(part)
+            seen.add(part)
+        parts.append(text[start:].rstrip("\n"))
+    return "\n\n".join(parts) + "\n"
