@@ -26,6 +26,7 @@ from pellucid.engine.memory import buffer_of
 from pellucid.engine.promise import Promise
 from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
+from pellucid.engine.undo import take_back
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, all_nodes
 
@@ -118,9 +119,11 @@ def schedule_storages(storages: Iterable[Storage]) -> UOp:
 def _schedule_on(device: str, storages: Sequence[Storage]) -> tuple[UOp, Promise]:
     """Schedule storages of one device."""
     before = {storage: storage.uop for storage in storages}
+    order = all_nodes(before.values())
+    checks = [node for node in order if node.op is Ops.CHECK]
+    if checks and device != "NULL" and any(node.op is Ops.WRITE for node in order):
+        _check_before_writing(checks)
     written = written_buffers(before.values())
-    if written:
-        _check_before_writing(before)
     pending = _pending(before, written)
     scheduled = schedule(list(before.values()), pending=pending, device=device)
     changes = [(weakref.ref(s), node, scheduled.stored[node]) for s, node in before.items()]
@@ -140,13 +143,16 @@ def _mark_wanted(storages: Iterable[Storage]) -> None:
             storage.uop = UOp.make(Ops.CONTIGUOUS, storage.uop)
 
 
-def _check_before_writing(before: dict[Storage, UOp]) -> None:
-    """Find bad indices before anything is written in place, so that a failure changes nothing."""
-    flags = [n.src[1] for n in all_nodes(before.values()) if n.op is Ops.CHECK]
-    arguments = [n.arg for n in all_nodes(before.values()) if n.op is Ops.CHECK]
+def _check_before_writing(checks: Sequence[UOp]) -> None:
+    """Find bad indices before anything is written; take back the writes that they belong to."""
+    flags = [check.src[1] for check in checks]
     stored = realize(flags)
-    done = [(stored_buffer(stored.get(f, f)), arg) for f, arg in zip(flags, arguments, strict=True)]
-    raise_failed_checks((buffer, arg) for buffer, arg in done if buffer is not None)
+    found = [stored_buffer(stored.get(flag, flag)) for flag in flags]
+    pairs = [(b, c) for b, c in zip(found, checks, strict=True) if b is not None]
+    failed = {check for buffer, check in pairs if buffer_of(buffer).as_numpy()[0] >= 0}
+    if failed:
+        take_back(failed)
+    raise_failed_checks((buffer, check.arg) for buffer, check in pairs)
 
 
 def _pending(before: dict[Storage, UOp], written: set[UOp]) -> frozenset[UOp]:

@@ -217,13 +217,36 @@ def test_bad_index_in_a_tensor_is_found_when_realized() -> None:
     )
 
 
-def test_a_failed_write_changes_nothing() -> None:
-    x = Tensor.arange(4).realize()
+@pytest.mark.parametrize("is_realized", [False, True])
+def test_a_failed_write_is_as_if_it_had_not_been_made(is_realized: bool) -> None:
+    x = Tensor([0.0, 1.0, 2.0, 3.0])
+    if is_realized:
+        x.realize()
     before = x + 0
+    x[1] = 7
     x[Tensor([0, 7])] = 9
+    x[2] = 8
+    window = x[1:]
     with pytest.raises(IndexOutOfRangeError):
         x.realize()
     assert before.tolist() == [0, 1, 2, 3]
+    assert x.tolist() == [0, 7, 8, 3]
+    assert window.tolist() == [7, 8, 3]
+    (x * 2).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2, 2, 2]
+
+
+def test_what_was_read_at_a_bad_index_has_no_value() -> None:
+    x = Tensor.arange(4)
+    y = x[Tensor([9])] + 1
+    for _ in range(2):
+        with pytest.raises(IndexOutOfRangeError):
+            y.tolist()
+    x[0] = y[0]
+    with pytest.raises(IndexOutOfRangeError):
+        x.tolist()
+    assert x.tolist() == [0, 1, 2, 3]
 
 
 def test_huge_allocations_are_refused() -> None:
