@@ -24,7 +24,6 @@ from pellucid.frontend.arguments import DTypeLike
 from pellucid.frontend.autograd import Autograd
 from pellucid.frontend.creation import device_of
 from pellucid.frontend.value import Value
-from pellucid.ir.interpret.tensors import move
 from pellucid.ir.interpret.values import from_storage
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
@@ -145,7 +144,7 @@ class Tensor(Autograd):
             elif step.op is Ops.PAD:
                 array = np.pad(array, step.arg)
             elif step.op is not Ops.DETACH:
-                array = move(step.applied_to(_stand_in(array, dtype)), array)
+                array = _moved(step.applied_to(_stand_in(array, dtype)), array)
         if dtype is not dtypes.float16:  # which numpy has, though it computes in float32
             array = from_storage(dtype, array)
         return np.array(array, order="C")
@@ -271,6 +270,13 @@ def _is_dtype_name(name: str) -> bool:
     except DTypeError:
         return False
     return True
+
+
+def _moved(node: UOp, array: Array) -> Array:
+    # here, not above: few programs read windows, and the interpreter takes a while to import
+    from pellucid.ir.interpret.tensors import move
+
+    return move(node, array)
 
 
 def _storage_type(dtype: Any) -> Any:

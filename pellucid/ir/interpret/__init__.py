@@ -13,10 +13,16 @@
 Slow and obvious wins over fast: this is what every pass and every backend is compared with.
 """
 
-from pellucid.ir.interpret.kernels import interpret, run_kernel, run_schedule
-from pellucid.ir.interpret.mapping import value_mapping
-from pellucid.ir.interpret.tensors import evaluate, evaluate_all
-from pellucid.ir.interpret.values import cast_values, from_storage, round_values, to_storage
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pellucid.ir.interpret.kernels import interpret, run_kernel, run_schedule
+    from pellucid.ir.interpret.mapping import value_mapping
+    from pellucid.ir.interpret.tensors import evaluate, evaluate_all
+    from pellucid.ir.interpret.values import cast_values, from_storage, round_values, to_storage
 
 __all__ = [
     "cast_values",
@@ -30,3 +36,18 @@ __all__ = [
     "to_storage",
     "value_mapping",
 ]
+
+_HOME: Final = {
+    "kernels": ("interpret", "run_kernel", "run_schedule"),
+    "mapping": ("value_mapping",),
+    "tensors": ("evaluate", "evaluate_all"),
+    "values": ("cast_values", "from_storage", "round_values", "to_storage"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a part when it is first asked for: programs mostly need `values` alone."""
+    for module, names in _HOME.items():
+        if name in names:
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
