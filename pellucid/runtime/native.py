@@ -57,14 +57,15 @@ class Native:
         self._pause_for = ctypes.PYFUNCTYPE(None, ctypes.c_int)(address("pause_for"))
         self._method = _MethodDefinition(b"play", address("call"), _METH_NOARGS, None)
         make: Any = ctypes.PYFUNCTYPE(
-            ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p
+            ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
         )
         self._make: Any = make(("PyCFunction_NewEx", ctypes.pythonapi))
         self.set_spin(SPIN_MICROSECONDS)
 
-    def player(self, tape_address: int) -> Callable[[], None]:
-        """Return a function of Python that plays the tape at an address."""
-        made: Callable[[], None] = self._make(ctypes.addressof(self._method), tape_address, None)
+    def player(self, tape_address: int, keep_alive: object) -> Callable[[], None]:
+        """Return a function of Python that plays the tape at an address, and what it holds."""
+        method = ctypes.addressof(self._method)
+        made: Callable[[], None] = self._make(method, tape_address, keep_alive)
         return made
 
     @property

@@ -59,8 +59,7 @@ class Tape:
 
     __slots__ = (
         "_address",
-        "_keep_alive",
-        "_scratch",
+        "_held",
         "_steps",
         "places",
         "run",
@@ -71,7 +70,6 @@ class Tape:
 
     def __init__(self, steps: Sequence[Step], keep_alive: object = None) -> None:
         self._steps = tuple(steps)
-        self._scratch: Buffer | None = None
         self.scratch_bytes: int = max((_stride(s) * s.num_threads for s in steps), default=0)
         """Scratch for the step that needs most: only one runs at a time."""
         self.scratch_places: list[int] = []
@@ -81,19 +79,22 @@ class Tape:
         self.words: array[int] = self._written()
         self._address = self.words.buffer_info()[0]
         self._point()
-        self._keep_alive = keep_alive
+        self._held = [keep_alive, self.words]
         functions = native()
         self.run: Callable[[], None] = (
-            self._run_by_ctypes if functions is None else functions.player(self._address)
+            self._run_by_ctypes
+            if functions is None
+            else functions.player(self._address, self._held)
         )
         """Run all steps, with the addresses of now."""
 
     def take_scratch(self) -> None:
         """Give the tape scratch of its own, for as long as it exists."""
         if self.scratch_bytes:
-            self._scratch = Buffer("CPU", self.scratch_bytes, dtypes.uint8)
+            scratch = Buffer("CPU", self.scratch_bytes, dtypes.uint8)
+            self._held.append(scratch)
             for place in self.scratch_places:
-                self.words[place] = self._scratch.address
+                self.words[place] = scratch.address
 
     def vars_place(self, step: int) -> int:
         """Return the index in `words` of the first variable of a step."""
