@@ -140,7 +140,7 @@ class Tensor(Autograd):
         dtype = base.dtype
         for step in self._window.steps() if self._window is not None else []:
             if step.op is Ops.BITCAST:
-                array, dtype = np.ascontiguousarray(array).view(_storage_type(step.arg)), step.arg
+                array, dtype = np.array(array, order="C").view(_storage_type(step.arg)), step.arg
             elif step.op is Ops.PAD:
                 array = np.pad(array, step.arg)
             elif step.op is not Ops.DETACH:
