@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pellucid.core.dtype import DType
+from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import ExecutionError
 from pellucid.ir.arg import ProgramInfo
 from pellucid.ir.interpret import from_storage, run_kernel, to_storage
@@ -70,26 +70,16 @@ def executed(program: UOp, arrays: Sequence[Array], device: str) -> list[Array]:
     if info.variables:
         raise ExecutionError(f"kernel {info.name} needs values for its variables", at=None)
     binary = next(source.arg for source in program.src if source.op is Ops.BINARY)
-    params = params_of(program.src[0])
-    buffers = []
-    for slot, array in enumerate(arrays):
-        dtype = params[slot].dtype if slot < len(params) else None
-        buffer = Buffer(device, array.size, dtype) if dtype else Buffer(device, 0, params[0].dtype)
-        if buffer.size:
-            buffer.copy_from(array)
-        buffers.append(buffer)
+    # as plain bytes: a parameter that was folded away has no type in the program any more
+    buffers = [Buffer(device, array.nbytes, dtypes.uint8) for array in arrays]
+    for buffer, array in zip(buffers, arrays, strict=True):
+        if array.size:
+            buffer.copy_from(array.view(np.uint8))
     loaded = Device[device].load(binary, info.name)
     used = buffers[: len(info.param_sizes)]
     loaded(used, num_threads=info.num_threads, scratch_bytes=info.scratch_bytes)
-    done = [
-        buffer.as_numpy().copy() if buffer.size else array
-        for buffer, array in _both(buffers, arrays)
-    ]
-    return [result.view(array.dtype) for result, array in _both(done, arrays)]
-
-
-def _both(left: Sequence[Any], right: Sequence[Any]) -> list[tuple[Any, Any]]:
-    return list(zip(left, right, strict=True))
+    pairs = zip(buffers, arrays, strict=True)
+    return [b.as_numpy().copy().view(a.dtype) if a.size else a for b, a in pairs]
 
 
 def difference(ast: UOp, expected: Sequence[Array], got: Sequence[Array]) -> str | None:
@@ -104,7 +94,6 @@ def difference(ast: UOp, expected: Sequence[Array], got: Sequence[Array]) -> str
 def value_difference(dtype: DType, expected: Array, got: Array) -> str | None:
     """Say which element of a parameter differs first.
 
-    >>> from pellucid.core.dtype import dtypes
     >>> value_difference(dtypes.int8, np.array([1, 2], np.int8), np.array([1, 3], np.int8))
     'element 1: expected 2, got 3 (1 of 2 elements differ)'
     """

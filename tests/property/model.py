@@ -372,6 +372,62 @@ def taken(x: Known, index: Known) -> Known:
     return moved(x, lambda values: values[places])
 
 
+# ---- positions --------------------------------------------------------------------------------
+
+SAME_WIDTH: dict[str, tuple[str, ...]] = {
+    "int8": ("uint8",),
+    "uint8": ("int8",),
+    "int16": ("uint16", "float16"),
+    "uint16": ("int16", "float16"),
+    "float16": ("int16", "uint16"),
+    "int32": ("uint32", "float32"),
+    "uint32": ("int32", "float32"),
+    "float32": ("int32", "uint32"),
+    "int64": ("uint64", "float64"),
+    "uint64": ("int64", "float64"),
+    "float64": ("int64", "uint64"),
+}
+"""Types with as many bits: what a bitcast may lead to."""
+
+
+def bits_as(x: Known, dtype: DType) -> Known:
+    return Known(dtype, np.ascontiguousarray(x.value).view(numpy_type(dtype)).reshape(x.shape))
+
+
+def joined(a: Known, b: Known, axis: int) -> Known:
+    if a.is_exact and b.is_exact:
+        return Known(a.dtype, np.concatenate([a.value, b.value], axis))
+    (x, dx), (y, dy) = a.wide(), b.wide()
+    return Known(a.dtype, np.concatenate([x, y], axis), np.concatenate([dx, dy], axis))
+
+
+def position(x: Known, name: str, axis: int, keepdim: bool) -> Known:
+    """The first place of the extreme, or of the first NaN."""
+    find = np.argmax if name == "argmax" else np.argmin
+    values = x.value.astype(np.float64) if x.dtype.is_float else x.value
+    return exact(dtypes.int64, find(values, axis=axis, keepdims=keepdim))
+
+
+def sums_exactly(x: Known) -> bool:
+    """Whether sums of these values are exact in any order."""
+    if not x.dtype.is_float:
+        return True
+    value = x.wide()[0]
+    if not x.is_exact or not np.isfinite(value).all():
+        return False
+    is_quarters = bool(np.all(value * 4 == np.rint(value * 4)))
+    has_negative_zero = bool(np.any((value == 0) & np.signbit(value)))
+    return is_quarters and not has_negative_zero and float(np.abs(value).sum()) < EXACT_SUM
+
+
+def running_sum(x: Known, axis: int) -> Known:
+    if x.dtype.is_float:
+        total = np.cumsum(x.value.astype(np.float64), axis)
+        return cast(exact(dtypes.float64, total), x.dtype)
+    wide = dtypes.uint64 if x.dtype.is_unsigned else dtypes.int64
+    return exact(wide, np.cumsum(x.value, axis, dtype=numpy_type(wide)))
+
+
 # ---- comparing --------------------------------------------------------------------------------
 
 

@@ -525,10 +525,78 @@ def _draw_reduction(draw: Draw, i: int, v: list[Known], name: str) -> Step | Non
     return (name, i, axes, draw(st.booleans()))
 
 
+def _add_others() -> None:
+    """Operations over positions: joining, counting, searching, and reading bits."""
+    OPERATIONS["cat"] = Operation(
+        lambda x: len(x.shape) > 0,
+        _draw_cat,
+        lambda v, i, j, axis: model.joined(v[i], v[j], axis),
+        lambda t, i, j, axis: Tensor.cat([t[i], t[j]], axis),
+        num_sources=2,
+    )
+    for name in ("argmax", "argmin"):
+        OPERATIONS[name] = Operation(
+            lambda x: x.is_exact and is_number(x) and 0 not in x.shape and len(x.shape) > 0,
+            lambda draw, i, v, name=name: (
+                name,
+                i,
+                draw(st.integers(0, len(v[i].shape) - 1)),
+                draw(st.booleans()),
+            ),
+            lambda v, i, axis, keep, name=name: model.position(v[i], name, axis, keep),
+            lambda t, i, axis, keep, name=name: getattr(t[i], name)(axis, keepdim=keep),
+        )
+    OPERATIONS["cumsum"] = Operation(
+        lambda x: len(x.shape) > 0 and model.sums_exactly(x),
+        lambda draw, i, v: ("cumsum", i, draw(st.integers(0, len(v[i].shape) - 1))),
+        lambda v, i, axis: model.running_sum(v[i], axis),
+        lambda t, i, axis: t[i].cumsum(axis),
+    )
+    OPERATIONS["bitcast"] = Operation(
+        lambda x: x.is_exact and x.dtype.name in model.SAME_WIDTH and not _has_nan(x),
+        lambda draw, i, v: ("bitcast", i, draw(st.sampled_from(model.SAME_WIDTH[v[i].dtype.name]))),
+        lambda v, i, dtype: model.bits_as(v[i], parse_dtype(dtype)),
+        lambda t, i, dtype: t[i].bitcast(parse_dtype(dtype)),
+    )
+    OPERATIONS["roll"] = Operation(
+        lambda x: len(x.shape) > 0,
+        lambda draw, i, v: (
+            "roll",
+            i,
+            draw(st.integers(-3, 3)),
+            draw(st.integers(0, len(v[i].shape) - 1)),
+        ),
+        lambda v, i, shift, axis: model.moved(v[i], lambda a: np.roll(a, shift, axis)),
+        lambda t, i, shift, axis: t[i].roll(shift, axis),
+    )
+
+
+def _has_nan(x: Known) -> bool:
+    return x.dtype.is_float and bool(np.isnan(x.value).any())
+
+
+def _draw_cat(draw: Draw, i: int, v: list[Known]) -> Step | None:
+    axis = draw(st.integers(0, len(v[i].shape) - 1))
+    partners = [
+        j
+        for j, other in enumerate(v)
+        if other.dtype is v[i].dtype
+        and len(other.shape) == len(v[i].shape)
+        and _without(other.shape, axis) == _without(v[i].shape, axis)
+        and other.value.size + v[i].value.size <= MOST_ELEMS
+    ]
+    return ("cat", i, draw(st.sampled_from(partners)), axis) if partners else None
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
 _add_movements()
 _add_unaries()
 _add_binaries()
 _add_reductions()
+_add_others()
 
 
 # ---- drawing ----------------------------------------------------------------------------------
@@ -543,6 +611,7 @@ CHOICES = ("where", "take", "matmul")
 FAMILIES = (
     *(MOVEMENTS, MOVEMENTS, MOVEMENTS, REDUCTIONS, REDUCTIONS, PAIRS, PAIRS, NUMBERS, CHOICES),
     *(SINGLES, FUNCTIONS, model.COMPARISONS, ("cast",), ("matmul",)),
+    ("cat", "argmax", "argmin", "cumsum", "bitcast", "roll"),
 )
 """What a step is drawn from: first a family, then one of it that fits."""
 
