@@ -193,6 +193,7 @@ def test_verify_runs_beside_the_interpreter() -> None:
     with Context(verify=True):
         x = Tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
         assert (x.exp().sum(1) / 2).argmax().item() == 2
+        assert (Tensor([60000.0], dtype=dtypes.float16) * 2).item() == float("inf")
         x[1:] += 1
         assert x.sum().item() == 74
 
