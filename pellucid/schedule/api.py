@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pellucid.core import observe
 from pellucid.core.dtype import dtypes
 from pellucid.core.options import Options, current_options
+from pellucid.core.target import Target, host_target
 from pellucid.ir import origin
 from pellucid.ir.arg import AddrSpace, CheckArg, StageArg
 from pellucid.ir.op import Ops
@@ -77,11 +78,13 @@ def schedule(
     normal = normalise(outputs)
     devices = tuple(buffer.arg.device for buffer in normal.buffers)
     slots = normal.slots(pending)
-    key = (normal.sink.content, devices, slots, options.device)
+    target = host_target()
+    machine = (target.cores, target.l2_bytes)
+    key = (normal.sink.content, devices, slots, options.device, machine)
     told = origin.recording or bool(observe.watching and observe.observers())
     template = None if told else schedule_cache.get(key)
     if template is None:
-        template = make_template(normal.sink, devices, slots, options.device, outputs)
+        template = make_template(normal.sink, devices, slots, options.device, target, outputs)
         if not told:
             schedule_cache.put(key, template)
     return fill_template(template, normal, outputs)
@@ -92,13 +95,14 @@ def make_template(
     devices: Sequence[str],
     pending: frozenset[int],
     default_device: str,
+    target: Target,
     outputs: Sequence[UOp] = (),
 ) -> Template:
     """Schedule a normalised graph, that of *outputs*; report each stage to observers."""
     report = _Report(UOp.sink(*outputs))
     report.stage("normalise", lambda: sink)
     try:
-        plan, sink = find_plan(sink, devices)
+        plan, sink = find_plan(sink, devices, target)
         report.stage("assign_ranges", lambda: insert_stages(sink, plan))
         stored = [base_of(output) for output in sink.src]
         flags = [base_of(node.src[1]) for node in plan.order if node.op is Ops.CHECK]
@@ -148,13 +152,13 @@ class _Report:
                 observe.decision("kernel", call.callee, call.info.reason)
 
 
-def find_plan(sink: UOp, devices: Sequence[str]) -> tuple[Plan, UOp]:
+def find_plan(sink: UOp, devices: Sequence[str], target: Target) -> tuple[Plan, UOp]:
     """Assign ranges; again, where a write would read what it overwrites, with its value stored."""
     while True:
         order = sink.toposort()
         asked = {base_of(n.src[1]): "flag of a check" for n in order if n.op is Ops.CHECK}
         asked |= {base_of(output): "output asked for" for output in sink.src}
-        facts = Facts(order, devices)
+        facts = Facts(order, devices, target)
         plan = assign_ranges(sink, facts, order, asked)
         dangerous = hazards(plan)
         if not dangerous:

@@ -1,6 +1,6 @@
 """Schedules that were made before, by the content of their graphs.
 
-    (content of the normalised graph, devices, pending slots, default device)  ->  Template
+    (content of the normalised graph, devices, pending slots, device, machine)  ->  Template
 
 A template names storage by number only; whoever finds it gives it storage (api.py). Safe to use
 from several threads.

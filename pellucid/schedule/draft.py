@@ -29,6 +29,9 @@ class Draft:
     reads: for each version the uses, with how many elements each of them reads in all.
     loops: for each reduction in it, the sizes of its ranges.
     frontier: nodes that are wanted and not looked at yet (while the walk is on).
+    leading: sets of ranges that stand outermost, each a part of the next: reductions in it depend
+        on those ranges alone, and run once for each of their values.
+    contracts: it has a reduction that wants tiles (a matrix product).
     """
 
     number: int
@@ -50,6 +53,17 @@ class Draft:
     frontier: set[UOp] = field(default_factory=set)
     reads: dict[UOp, dict[Use, int]] = field(default_factory=dict)
     loops: set[Shape] = field(default_factory=set)
+    leading: set[frozenset[UOp]] = field(default_factory=set)
+    contracts: bool = False
+
+    def lead(self, ranges: frozenset[UOp]) -> bool:
+        """Let *ranges* stand outermost; False, and no change, where other reductions forbid it."""
+        if any(not (other <= ranges or ranges <= other) for other in self.leading):
+            return False
+        self.leading.add(ranges)
+        depth = {r: sum(r in leading for leading in self.leading) for r in self.ranges}
+        self.ranges = tuple(sorted(self.ranges, key=lambda r: -depth[r]))
+        return True
 
 
 @dataclass
@@ -58,7 +72,8 @@ class Plan:
 
     drafts: consumers first.  stored: the draft of each stored node.
     steps: for each value that is computed where it is wanted, its sources; consumers first.
-    loops: the ranges of a REDUCE.  valid: the condition of a PAD or GATHER.
+    loops: the ranges of a REDUCE.  around: for each of these the ranges that it stands in.
+    valid: the condition of a PAD or GATHER.
     placeholders: what stands for a value that an index depends on.
     """
 
@@ -68,6 +83,7 @@ class Plan:
     stored: dict[UOp, Draft] = field(default_factory=dict)
     steps: dict[tuple[UOp, Use], Step] = field(default_factory=dict)
     loops: dict[tuple[UOp, Use], tuple[UOp, ...]] = field(default_factory=dict)
+    around: dict[UOp, tuple[UOp, ...]] = field(default_factory=dict)
     valid: dict[tuple[UOp, Use], UOp] = field(default_factory=dict)
     placeholders: dict[tuple[str, UOp, Use, int], UOp] = field(default_factory=dict)
 

@@ -6,6 +6,7 @@ Form: TENSOR, unchanged.
     cost             what computing one element again would cost: operations and loads
     carries_reduce   a reduction is computed per element, so this value must not be computed twice
     carries_large    the same, for reductions that take longer than a few elements
+    rows             for what carries a reduction: what the longest one below combines
     has_storage      some element of memory is read
 
 Costs are counted as if everything below were computed in place, up to what is stored anyway; they
@@ -18,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pellucid.core.errors import DeviceError
+from pellucid.core.target import Target
 from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import count_users
@@ -53,6 +55,24 @@ _ONE_LOAD = Cost(0.0, 1.0)
 _FREE = Cost()
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one value that carries a reduction is combined from.
+
+    elems, bytes: how many elements, and about how much memory they take. contracts: elements of
+    memory take part in several rows, as in a matrix product; such a reduction wants tiles.
+    """
+
+    elems: int
+    bytes: float
+    contracts: bool
+
+    def joined(self, other: Row) -> Row:
+        """The larger of each."""
+        elems, size = max(self.elems, other.elems), max(self.bytes, other.bytes)
+        return Row(elems, size, self.contracts or other.contracts)
+
+
 def place(device: str) -> str:
     """Where memory is: the part of a device's name before the colon.
 
@@ -63,9 +83,12 @@ def place(device: str) -> str:
 
 
 class Facts:
-    """The tables, by node."""
+    """The tables, by node; *target* tells of cores and caches."""
 
-    def __init__(self, order: Sequence[UOp], slot_devices: Sequence[str]) -> None:
+    def __init__(self, order: Sequence[UOp], slot_devices: Sequence[str], target: Target) -> None:
+        self.target = target
+        self.rows: dict[UOp, Row] = {}
+        self._distinct: dict[UOp, int] = {}  # elements of memory below, each counted once
         self.device: dict[UOp, str | None] = {}
         self.cost: dict[UOp, Cost] = {}
         self.carries_reduce: set[UOp] = set()
@@ -77,6 +100,7 @@ class Facts:
                 continue
             self.device[node] = self._device_of(node, slot_devices)
             self.cost[node] = self._cost_of(node)
+            self._distinct[node] = self._distinct_below(node)
             self._note_reductions(node)
             if node.op is Ops.PARAM or any(s in self.has_storage for s in node.src):
                 self.has_storage.add(node)
@@ -113,12 +137,34 @@ class Facts:
             self.carries_reduce.add(node)
             if reduced_elems(node) > SMALL_REDUCE:
                 self.carries_large.add(node)
+            self.rows[node] = self._row_of(node)
         if node.op is Ops.EXPAND or self.is_stored_anyway(node):
             return
-        if any(s in self.carries_reduce for s in node.src):
+        for source in node.src:
+            if source not in self.carries_reduce or self._is_likely_stored(source):
+                continue
             self.carries_reduce.add(node)
-        if any(s in self.carries_large for s in node.src):
-            self.carries_large.add(node)
+            if source in self.carries_large:
+                self.carries_large.add(node)
+            self.rows[node] = self.rows.get(node, self.rows[source]).joined(self.rows[source])
+
+    def _is_likely_stored(self, source: UOp) -> bool:
+        """True for a matrix product, or what follows it, that several want: scores of a softmax."""
+        return self.rows[source].contracts and self.num_users[source] > 1
+
+    def _row_of(self, node: UOp) -> Row:
+        source, elems = node.src[0], reduced_elems(node)
+        size = elems * max(1.0, self.cost[source].loads) * source.dtype.itemsize
+        return Row(elems, size, source.num_elems > 1.5 * self._distinct[source])
+
+    def _distinct_below(self, node: UOp) -> int:
+        """How many elements of memory a value is made from, at most; a stored one is memory."""
+        if node.op is Ops.CONST:
+            return 0
+        if not node.op.is_elementwise and not node.op.is_movement:
+            return node.num_elems
+        found = max((self._distinct[s] for s in node.src), default=node.num_elems)
+        return min(found, node.num_elems)
 
     def _cost_for_user(self, node: UOp) -> Cost:
         """What a user pays for *node*: a load, where it is dear enough to be stored for several."""

@@ -4,7 +4,8 @@ Form: TENSOR; the answer is a sentence, which the kernel keeps (CallInfo.reason)
 by those who want it.
 
     relu(x @ w + b)        one kernel: each sum is used once, where it was made
-    x - x.sum()            two: the sum would be computed again for every element
+    softmax(x) of rows     one: a maximum and a sum for each row, before its elements
+    x - x.sum()            two, where x is large: each of them can be shared out among cores
     exp(x) wanted twice    computed twice, if that is as cheap as a load; stored, if it is not
 
 Hard rules (architecture.md, section 9): a reduction is never computed again inside a wider range
@@ -19,13 +20,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft
 from pellucid.schedule.facts import SMALL_REDUCE, Facts, reduced_elems
+from pellucid.schedule.nests import Around, executions, loops_around, ranges_of
 from pellucid.schedule.views import Use
 
 MAX_NODES = 400
@@ -42,6 +43,13 @@ SMALL_WASTE = 1.75
 """A reduction of few elements may run for padding too, if that is not much more than without."""
 
 REDUCED_AGAIN = "the reduction is used over a wider range than its own"
+FOLLOWED = "another reduction follows"
+
+ROWS_PER_CORE = 4
+"""So many rows for each core at least, where reductions of rows keep loops inside of them."""
+
+SMALL_WORK = 65_536
+"""Elements that one core combines before another one would be of use."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,7 @@ class Wanted:
     """Who wants a value, at which indices, how many elements in all (with repetitions)."""
 
     by: Mapping[Draft, Mapping[Use, int]]
+    around: Around = field(default_factory=dict)
 
     @property
     def num_evaluations(self) -> int:
@@ -56,10 +65,10 @@ class Wanted:
         return sum(sum(uses.values()) for uses in self.by.values())
 
     @property
-    def num_executions(self) -> float:
+    def num_executions(self) -> int:
         """The same, but what depends on outer loops only is computed outside of the others."""
         return sum(
-            min(count, executions(kernel, use))
+            min(count, executions(kernel, use, self.around))
             for kernel, uses in self.by.items()
             for use, count in uses.items()
         )
@@ -68,21 +77,6 @@ class Wanted:
     def num_uses(self) -> int:
         """Distinct places, over all kernels."""
         return sum(len(uses) for uses in self.by.values())
-
-
-def executions(kernel: Draft, use: Use) -> float:
-    """How often *kernel* computes a value at *use*: once in the innermost loop that it depends on.
-
-    For a value that depends on the range of a reduction, no bound is known here.
-    """
-    index, valid = use
-    needed = {r for part in (*index, valid) if part is not None for r in part.ranges}
-    if any(r.arg.kind is AxisKind.REDUCE for r in needed):
-        return math.inf
-    sizes = [int(r.src[0].arg) for r in kernel.ranges]
-    while sizes and kernel.ranges[len(sizes) - 1] not in needed:
-        sizes.pop()
-    return float(math.prod(sizes))
 
 
 def why_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
@@ -115,17 +109,14 @@ _ALWAYS = {
 def _why_reduce_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
     if len(wanted.by) > 1:
         return "several kernels use the reduction"
-    kernel, uses = next(iter(wanted.by.items()))
-    (_, valid), *others = uses
-    small = reduced_elems(node) <= SMALL_REDUCE
-    waste = SMALL_WASTE if small and valid is not None else 1.0
-    if others or wanted.num_evaluations > node.num_elems * waste:
-        return REDUCED_AGAIN
-    if kernel.ordered:
-        return "a reduction does not belong into a scatter"
-    if wanted.num_evaluations > kernel.num_iterations and not small:
-        return "another reduction follows"
-    if kernel.loops and not small and not _has_loops_of(kernel, node):
+    ((kernel, uses),) = wanted.by.items()
+    valid = next(iter(uses))[1]
+    is_small = reduced_elems(node) <= SMALL_REDUCE
+    waste = SMALL_WASTE if is_small and valid is not None else 1.0
+    apart = _why_apart(node, wanted, facts, is_small, waste)
+    if apart is not None or wanted.num_evaluations > kernel.num_iterations:
+        return apart
+    if kernel.loops and not is_small and not _has_loops_of(kernel, node):
         return "the kernel has another reduction, over other ranges"
     return None
 
@@ -140,13 +131,63 @@ def _why_reduction_below_stored(node: UOp, wanted: Wanted, facts: Facts) -> str 
     """What follows a reduction is stored with it, where the reduction itself would have to be."""
     if node not in facts.carries_reduce or node.op is Ops.PAD:
         return None
-    if wanted.num_evaluations > node.num_elems and not _is_small_waste(node, wanted, facts):
-        return REDUCED_AGAIN
-    if any(k.ordered for k in wanted.by):
+    if len(wanted.by) > 1:
+        return REDUCED_AGAIN if wanted.num_evaluations > node.num_elems else None
+    is_small = node not in facts.carries_large
+    waste = SMALL_WASTE if _is_small_waste(node, wanted, facts) else 1.0
+    return _why_apart(node, wanted, facts, is_small, waste)
+
+
+def _why_apart(node: UOp, wanted: Wanted, facts: Facts, is_small: bool, waste: float) -> str | None:
+    """The reason not to reduce in the only kernel that wants *node* or what follows it."""
+    (kernel,) = wanted.by
+    if kernel.ordered:
         return "a reduction does not belong into a scatter"
-    follows = any(sum(uses.values()) > k.num_iterations for k, uses in wanted.by.items())
-    if follows and node in facts.carries_large:
-        return "another reduction follows"
+    if wanted.num_executions > node.num_elems * waste and not _can_lead(
+        node, kernel, wanted, facts
+    ):
+        return REDUCED_AGAIN
+    again = wanted.num_evaluations > node.num_elems * waste
+    follows = wanted.num_evaluations > kernel.num_iterations
+    if is_small or not (again or follows):
+        return None
+    return _why_not_in_rows(node, kernel, wanted, facts)
+
+
+def _can_lead(node: UOp, kernel: Draft, wanted: Wanted, facts: Facts) -> bool:
+    """Let the ranges that *node* depends on stand outermost, if it is computed once then.
+
+    The kernel walks memory in another order: only where lines are still used whole, or stay in
+    cache until all of each has been used.
+    """
+    if wanted.num_uses > 1:
+        return False
+    ((kernel, uses),) = wanted.by.items()
+    (use,) = uses
+    needed = frozenset(ranges_of(use))
+    if not needed < set(kernel.ranges):
+        return False
+    if math.prod(int(r.src[0].arg) for r in needed) > node.num_elems:
+        return False
+    whole_lines = kernel.ranges[-1] not in needed
+    if not whole_lines and kernel.num_iterations * node.dtype.itemsize > facts.target.l2_bytes:
+        return False
+    return kernel.lead(needed)
+
+
+def _why_not_in_rows(node: UOp, kernel: Draft, wanted: Wanted, facts: Facts) -> str | None:
+    """The reason not to reduce once for each row of a kernel that then uses the row again."""
+    row = facts.rows[node]
+    (use, *_) = wanted.by[kernel]
+    inside = loops_around(kernel, use, wanted.around)
+    outer = math.prod(int(r.src[0].arg) for r in kernel.ranges if r in inside)
+    if row.contracts or kernel.contracts:
+        return REDUCED_AGAIN if outer == wanted.num_executions else FOLLOWED
+    work = kernel.num_iterations + wanted.num_executions * row.elems
+    if outer < ROWS_PER_CORE * facts.target.cores and work > SMALL_WORK:
+        return "too few rows to share out among the cores"
+    if row.bytes > facts.target.l2_bytes:
+        return "a row does not stay in cache"
     return None
 
 

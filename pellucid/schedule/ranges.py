@@ -30,6 +30,7 @@ from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan, Step, base_of
 from pellucid.schedule.facts import STORAGE, Facts
 from pellucid.schedule.fuse import Wanted, why_stored
+from pellucid.schedule.nests import executions, outermost, ranges_of
 from pellucid.schedule.views import (
     ZERO,
     Index,
@@ -105,7 +106,9 @@ class _Walk:
         if node.op is Ops.PARAM:
             self.note_reads(node, wanted)
             return
-        reason = self.asked.get(node) or why_stored(node, Wanted(wanted), self.facts)
+        reason = self.asked.get(node) or why_stored(
+            node, Wanted(wanted, self.plan.around), self.facts
+        )
         if reason is not None:
             self.note_reads(node, wanted)
             self.store(node, reason)
@@ -223,14 +226,21 @@ class _Walk:
         if step is None:
             step = self.plan.steps[key] = self.step(node, use)
         if node.op is Ops.REDUCE:
-            sizes = tuple(each.src[0].arg for each in self.plan.loops[key])
-            evaluations *= math.prod(sizes)
-            if sizes:
-                draft.loops.add(sizes)
+            evaluations = self.compute_reduce(node, use, evaluations, draft)
         if node.op.is_elementwise or node.op in (Ops.REDUCE, Ops.GATHER, Ops.PAD):
             draft.num_nodes += NODES_OF_FUNCTION if node.op in TRANSCENDENTAL else 1
         for source, source_use in step:
             self.want(source, source_use, evaluations, draft)
+
+    def compute_reduce(self, node: UOp, use: Use, evaluations: int, draft: Draft) -> int:
+        """Note a reduction in a kernel; how often its source is evaluated."""
+        sizes = tuple(int(each.src[0].arg) for each in self.plan.loops[node, use])
+        if sizes:
+            draft.loops.add(sizes)
+            draft.leading.add(outermost(draft, use, self.plan.around))
+            draft.contracts |= self.facts.rows[node].contracts
+        runs = min(evaluations, executions(draft, use, self.plan.around))
+        return runs * math.prod(sizes)
 
     def step(self, node: UOp, use: Use) -> Step:
         """The sources of *node* and where they are read, to have it at *use*."""
@@ -268,7 +278,9 @@ class _Walk:
             return ()
         loops = reduce_ranges(tuple(shape[axis] for axis in axes), self.next_range)
         self.next_range += len(axes)
-        self.plan.loops[node, use] = _only_ranges(loops)
+        self.plan.loops[node, use] = own = _only_ranges(loops)
+        outside = ranges_of(use)
+        self.plan.around |= {r: (*outside, *own[:place]) for place, r in enumerate(own)}
         inner, outer = dict(zip(axes, loops, strict=True)), iter(index)
         full = tuple(inner[a] if a in inner else next(outer) for a in range(len(shape)))
         return ((source, (full, valid)),)
@@ -299,13 +311,10 @@ class _Walk:
         if known is not None:
             return known
         is_row = what == "row"
-        ranges = dict.fromkeys(
-            r for part in (*use[0], *use[1:]) if part is not None for r in part.ranges
-        )
         made = UOp(
             Ops.VARIABLE,
             dtypes.index if is_row else dtypes.bool,
-            tuple(ranges),
+            ranges_of(use),
             VariableArg(
                 f"?{what}{len(self.plan.placeholders)}", 0, max(size - 1, 0) if is_row else 1
             ),

@@ -46,26 +46,76 @@ def test_matmul_bias_relu_is_one_kernel() -> None:
     assert num_calls((matmul(x, w) + spread(b, (4, 5))).maximum(0.0)) == 1
 
 
-def test_softmax_is_three_kernels() -> None:
-    """Maximum, sum of exp, quotient: exp is computed twice, as that is about as cheap as a load."""
-    for size in (8, 4096):
-        result = schedule([softmax(tensor((64, size)))])
-        assert len(result.linear.src) == 3
-    assert num_calls(softmax(tensor((4, 8)))) == 3
+def test_softmax_is_one_kernel() -> None:
+    """Maximum and sum run once for each row, exp twice for each element."""
+    for rows, size in ((64, 8), (64, 4096), (64, 1), (3, 0), (1, 3)):
+        assert len(schedule([softmax(tensor((rows, size)))]).linear.src) <= 1
+    check([softmax(tensor((4, 8)))])
 
 
-def test_softmax_of_softmax_stays_three_kernels_each() -> None:
-    """A dear value that several kernels want is stored, and counts as a load for those."""
+def test_softmax_of_softmax_is_one_kernel_each() -> None:
     result = schedule([softmax(softmax(softmax(tensor((64, 512)))))])
-    assert len(result.linear.src) == 9
-    assert len(set(kernels(result))) == 3
+    assert len(result.linear.src) == 3
+    assert len(set(kernels(result))) == 1
+
+
+def centred_squares(x: UOp) -> tuple[UOp, UOp]:
+    """The mean of each row, and the sum of squares around it."""
+    size = x.known_shape[1]
+    mean = reduce(x, 1) * (1.0 / size)
+    centred = x - keep(mean, 1, size)
+    return mean, reduce(centred * centred, 1)
+
+
+def test_variance_is_one_kernel() -> None:
+    for size in (1, 3, 8):
+        assert num_calls(centred_squares(tensor((4, size)))[1]) == 1
+
+
+def test_layernorm_is_one_kernel() -> None:
+    x = tensor((4, 8))
+    mean, squares = centred_squares(x)
+    result = check([(x - keep(mean, 1, 8)) / keep(squares + 1e-5, 1, 8)])
+    assert reasons(result) == ["output asked for"]
+
+
+def test_softmax_along_a_column_that_stays_in_cache_is_one_kernel() -> None:
+    x = softmax(tensor((8, 4)).permute((1, 0))).permute((1, 0))
+    (kernel,) = kernels(check([x]))
+    assert [r.src[0].arg for r in kernel.src[0].src[1:]] == [4, 8]  # columns stand outermost
+
+
+def test_large_row_or_few_large_rows_are_reduced_apart() -> None:
+    x = tensor((4096, 4096))
+    centred = x - spread(reduce(x, 0, 1), (4096, 4096))
+    result = schedule([centred])
+    assert reasons(result)[0] == "too few rows to share out among the cores"
+    result = schedule([softmax(tensor((4096, 2_000_000)))])
+    assert "a row does not stay in cache" in reasons(result)
+
+
+def test_matrix_product_is_not_computed_inside_of_rows() -> None:
+    scores = matmul(tensor((64, 32)), tensor((32, 48)))
+    assert num_calls(softmax(scores)) == 2
+    x = tensor((64, 32))
+    assert len(schedule([matmul(softmax(x), tensor((32, 512)))]).linear.src) == 2
+
+
+def test_small_loss_over_rows_is_one_kernel_and_a_large_one_two() -> None:
+    """The mean over rows of what each row sums up to: cross-entropy."""
+
+    def loss(rows: int, size: int) -> UOp:
+        return reduce(UOp.make(Ops.LOG, reduce(exp(tensor((rows, size))), 1)), 0)
+
+    check([loss(4, 10)])
+    assert len(schedule([loss(128, 10)]).linear.src) == 1
+    assert len(schedule([loss(8192, 1000)]).linear.src) == 2
 
 
 def test_mean_and_variance_are_two_kernels() -> None:
     x = tensor((4, 8))
-    mean = reduce(x, 1) * 0.125
-    centred = x - keep(mean, 1, 8)
-    assert num_calls(reduce(centred * centred, 1) * 0.125, mean) == 2
+    mean, squares = centred_squares(x)
+    assert num_calls(squares, mean) == 2
 
 
 def test_two_reductions_of_one_input_share_a_kernel() -> None:
@@ -75,12 +125,11 @@ def test_two_reductions_of_one_input_share_a_kernel() -> None:
     assert sum(n.op is Ops.RANGE for n in kernel.toposort()) == 3
 
 
-def test_normalised_rows_store_the_scale_not_the_sum() -> None:
-    """What follows a reduction elementwise is stored with it when it is used again and again."""
+def test_scale_that_several_kernels_use_is_stored_not_the_sum() -> None:
+    """What follows a reduction elementwise is stored with it."""
     x = tensor((4, 8))
-    scale = UOp.make(Ops.SQRT, reduce(x * x, 1) + 1.0)
-    result = check([x / keep(scale, 1, 8)])
-    assert len(result.linear.src) == 2
+    scale = keep(UOp.make(Ops.SQRT, reduce(x * x, 1) + 1.0), 1, 8)
+    result = check([x / scale, reduce(x * scale, 0)])
     assert any(n.op is Ops.SQRT for n in kernels(result)[0].toposort())
 
 
@@ -172,7 +221,7 @@ def test_sharing_makes_no_cycle() -> None:
     first = x + 1.0
     total = reduce(first, 0)
     last = first * spread(total, (8,))
-    assert num_calls(first, last) == 3
+    assert num_calls(first, total, last) == 3
 
 
 def test_equal_kernels_are_one_node() -> None:
