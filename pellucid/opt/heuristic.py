@@ -37,6 +37,8 @@ MAX_RUN = 16
 """The most terms that one accumulator adds before its sum is added to the next level's."""
 MAX_BODY_NODES = 500
 """About how large copies may make a kernel."""
+MAX_FIRST = 8
+"""How many axes are tried as the first that becomes lanes."""
 THREADING_US = 100.0
 """Kernels that take longer than this are worth waking threads."""
 
@@ -68,13 +70,25 @@ def _choose_lanes(costs: Costs) -> dict[UOp, int]:
         for axis in costs.axes
         if costs.target.has_lanes and costs.lanes_of(axis) >= min(4, costs.most_lanes(axis)) > 1
     }
-    chosen: dict[UOp, int] = {}
-    together = {n.ranges for n in costs.sink.toposort()}
-    for axis in sorted(gains, key=lambda a: -gains[a]):
-        clashes = any(axis in ranges and other in ranges for ranges in together for other in chosen)
-        if gains[axis] > 0 and not clashes:
-            chosen[axis] = costs.lanes_of(axis)
-    return chosen
+    ranked = sorted((a for a in gains if gains[a] > 0), key=lambda a: -gains[a])
+    together = {n.ranges for n in costs.sink.toposort() if len(n.ranges) > 1}
+    clashes = {
+        axis: {other for ranges in together if axis in ranges for other in ranges}
+        for axis in ranked
+    }
+    # the best axis alone may be worse than several that it excludes: one for each loop of a row
+    choices = [_with_others(first, ranked, clashes) for first in ranked[:MAX_FIRST]]
+    best = max(choices, key=lambda axes: sum(gains[a] for a in axes), default=[])
+    return {axis: costs.lanes_of(axis) for axis in best}
+
+
+def _with_others(first: UOp, ranked: list[UOp], clashes: dict[UOp, set[UOp]]) -> list[UOp]:
+    """*first*, and the best of the others that no value has together with one that is taken."""
+    taken = [first]
+    for axis in ranked:
+        if axis not in taken and not any(other in clashes[axis] for other in taken):
+            taken.append(axis)
+    return taken
 
 
 # ---- 2. reductions ----------------------------------------------------------------------------
