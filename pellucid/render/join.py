@@ -58,14 +58,18 @@ def join_c(texts: Sequence[str], names: Sequence[str]) -> str:
     """
     seen: set[str] = set()
     parts: list[str] = []
+
+    def new(pieces: Sequence[str]) -> list[str]:
+        fresh = [piece for piece in pieces if piece and piece not in seen]
+        seen.update(fresh)
+        return fresh
+
     for text, name in zip(texts, names, strict=True):
         start = text.index(f"void {name}(")
         for part in text[:start].split("\n\n"):
             if part.startswith(("typedef", "#include")):
-                part = "\n".join(line for line in part.splitlines() if line not in seen)
-                seen.update(part.splitlines())
-            if part and part not in seen:
-                parts.append(part)
-            seen.add(part)
+                parts.append("\n".join(new(part.splitlines())))
+            else:
+                parts += new([part])
         parts.append(text[start:].rstrip("\n"))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"

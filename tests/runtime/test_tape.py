@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from array import array
-from collections.abc import Iterator
 
 import pytest
 
@@ -72,12 +71,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def functions() -> Iterator[Native]:
+def functions() -> Native:
     """The native functions."""
     found = native()
     if found is None:
         pytest.skip("no native functions on this system")
-    yield found
+    return found
 
 
 def expected(start: int, thread: int, added: list[int]) -> int:
