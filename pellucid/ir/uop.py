@@ -56,10 +56,10 @@ def _forget(reference: weakref.ref[UOp]) -> None:
 
 def _clear_dead() -> None:
     """Take dead nodes out of the table; one at a time, as each may let its sources die."""
-    if not _clearing.acquire(blocking=False):
+    if not _clearing.acquire(False):
         return
     try:
-        while _dead and _lock.acquire(blocking=False):
+        while _dead and _lock.acquire(False):
             try:
                 gone = _dead.popleft()
                 if _nodes.get(gone.key) is gone:
@@ -129,6 +129,7 @@ class UOp:
         "_leaf",
         "_memory",
         "_normal",
+        "_order",
         "_past",
         "_ranges",
         "_shape",
@@ -153,11 +154,10 @@ class UOp:
             if found is not None:
                 return found
         node = object.__new__(cls)
-        set_part = object.__setattr__
-        set_part(node, "op", op)
-        set_part(node, "dtype", dtype)
-        set_part(node, "src", src)
-        set_part(node, "arg", arg)
+        _set_op(node, op)
+        _set_dtype(node, dtype)
+        _set_src(node, src)
+        _set_arg(node, arg)
         mine = _Reference(node, _forget)
         mine.key = key
         with _lock:
@@ -465,22 +465,31 @@ class UOp:
         """All nodes below and this one, sources first, each once.
 
         *enter* may stop the walk: where it is false, the node is listed and its sources are not
-        visited.
+        visited. The order below a SINK is kept, as every pass over a kernel asks for it.
         """
+        is_kernel = enter is None and self.op is Ops.SINK
+        if is_kernel and hasattr(self, "_order"):
+            return [*self._order, self]
         seen: set[UOp] = set()
         done: list[UOp] = []
-        stack: list[tuple[UOp, bool]] = [(self, False)]
+        open_nodes: list[UOp] = []
+        stack: list[UOp | None] = [self]
         while stack:
-            node, expanded = stack.pop()
-            if expanded:
-                done.append(node)
+            node = stack.pop()
+            if node is None:  # all sources of the node that was opened last are listed
+                done.append(open_nodes.pop())
                 continue
             if node in seen:
                 continue
             seen.add(node)
-            stack.append((node, True))
-            if enter is None or enter(node):
-                stack.extend((s, False) for s in reversed(node.src) if s not in seen)
+            if node.src and (enter is None or enter(node)):
+                open_nodes.append(node)
+                stack.append(None)
+                stack += node.src[::-1]
+            else:
+                done.append(node)
+        if is_kernel:
+            object.__setattr__(self, "_order", tuple(done[:-1]))  # without itself: no cycle
         return done
 
     def substitute(self, mapping: dict[UOp, UOp]) -> UOp:
@@ -493,6 +502,11 @@ class UOp:
                 done[node] = node.with_sources(tuple(done[s] for s in node.src))
         return done[self]
 
+
+_set_op, _set_dtype, _set_src, _set_arg, _set_shape = (
+    UOp.__dict__[name].__set__ for name in ("op", "dtype", "src", "arg", "_shape")
+)
+"""What gives a node its parts, once: `UOp.__setattr__` refuses."""
 
 _ELEMENTWISE = Ops.ADD.group
 ConstArg = Scalar | tuple[Scalar, ...]
@@ -528,7 +542,7 @@ def all_nodes(roots: Iterable[UOp]) -> list[UOp]:
 def new_buffer(size: int, dtype: DType, device: str) -> UOp:
     """A BUFFER that no other node names: storage for *size* elements on *device*."""
     node = UOp(Ops.BUFFER, dtype, (), BufferArg(next(_buffer_ids), size, device))
-    object.__setattr__(node, "_shape", (size,))
+    _set_shape(node, (size,))
     return node
 
 
