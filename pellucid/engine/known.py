@@ -12,7 +12,7 @@ to be checked first.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -54,8 +54,13 @@ class Known:
 _known: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
 
 
-def request_for(storages: Sequence[Storage]) -> Request | None:
-    """Say what is asked for, if it may be answered from here. Called with the engine's lock."""
+def request_for(
+    storages: Sequence[Storage], pending: Callable[[], frozenset[UOp]]
+) -> Request | None:
+    """Say what is asked for, if it may be answered from here. Called with the engine's lock.
+
+    pending: finds the written buffers that must keep their content, where there are any.
+    """
     options = current_options()
     if options.debug or options.verify or options.trace or observe.watching or origin.recording:
         return None
@@ -64,9 +69,12 @@ def request_for(storages: Sequence[Storage]) -> Request | None:
         return None
     nodes = [storage.uop for storage in storages]
     structure = structure_of(nodes)
+    kept: frozenset[int] = frozenset()
     if structure.has_writes:
-        return None
-    return Request(storages, nodes, structure, (structure.key, device, code_key(options)))
+        if structure.has_checks:  # bad indices have to be found before anything is written
+            return None
+        kept = frozenset([structure.buffers.index(buffer) for buffer in pending()])
+    return Request(storages, nodes, structure, (structure.key, device, kept, code_key(options)))
 
 
 def answer(request: Request) -> bool:

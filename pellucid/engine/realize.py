@@ -72,7 +72,7 @@ def realize_storages(storages: Iterable[Storage]) -> None:
         todo = [s for s in dict.fromkeys(storages) if not s.is_realized]
         if not todo:
             return
-        request = known.request_for(todo)
+        request = known.request_for(todo, lambda: _pending_for(todo))
         if request is not None and known.answer(request):
             return
         linear = schedule_storages(todo)
@@ -153,6 +153,11 @@ def _check_before_writing(checks: Sequence[UOp]) -> None:
     if failed:
         take_back(failed)
     raise_failed_checks((buffer, check.arg) for buffer, check in pairs)
+
+
+def _pending_for(storages: Sequence[Storage]) -> frozenset[UOp]:
+    before = {storage: storage.uop for storage in storages}
+    return _pending(before, written_buffers(before.values()))
 
 
 def _pending(before: dict[Storage, UOp], written: set[UOp]) -> frozenset[UOp]:

@@ -90,7 +90,7 @@ class Replay:
 
         Raises Stale if a tensor that was used by the captured function does not exist any more.
         """
-        current = self._current()
+        current = self._current() if self.externals else []
         given = [*inputs, *self._now]
         exchange: dict[UOp, UOp] = {}
         if self.states:

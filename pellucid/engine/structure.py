@@ -19,7 +19,7 @@ from typing import Any
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
-_BUFFER, _CONST = Ops.BUFFER, Ops.CONST
+_BUFFER, _WRITE, _CHECK = Ops.BUFFER, Ops.WRITE, Ops.CHECK
 _SILENT = (Ops.LEAF, Ops.DETACH)
 
 
@@ -30,6 +30,7 @@ class Structure:
     key: tuple[Any, ...]
     buffers: tuple[UOp, ...]
     has_writes: bool
+    has_checks: bool
 
 
 def structure_of(roots: Sequence[UOp]) -> Structure:
@@ -46,7 +47,7 @@ def structure_of(roots: Sequence[UOp]) -> Structure:
     numbers: dict[UOp, int] = {}
     key: list[Any] = []
     buffers: list[UOp] = []
-    has_writes = False
+    has_writes = has_checks = False
     stack = list(roots)
     while stack:
         node = stack[-1]
@@ -72,8 +73,11 @@ def structure_of(roots: Sequence[UOp]) -> Structure:
         if op in _SILENT:
             numbers[node] = numbers[sources[0]]
             continue
-        has_writes = has_writes or op is Ops.WRITE
+        if op is _WRITE:
+            has_writes = True
+        elif op is _CHECK:
+            has_checks = True
         key.append((op, node.dtype, node.arg, *[numbers[source] for source in sources]))
         numbers[node] = len(key)
     key.append(tuple([numbers[root] for root in roots]))
-    return Structure(tuple(key), tuple(buffers), has_writes)
+    return Structure(tuple(key), tuple(buffers), has_writes, has_checks)

@@ -309,7 +309,8 @@ class _Plan:
             place, window = recipe
             return Tensor._on(made[place], window, tensor._shape, tensor._dtype)
 
-        return _rebuilt(self.shape, exchange)
+        shape = self.shape
+        return exchange(shape) if isinstance(shape, Tensor) else _rebuilt(shape, exchange)
 
 
 class _GradPlan:
@@ -352,6 +353,8 @@ class _GradPlan:
 
     def give(self, parts: Iterator[UOp], tensors: list[Tensor]) -> None:
         """Set the gradients of one run."""
+        if not (self.values or self.marked):
+            return
         made = [_tensor_on(next(parts), v._shape, v.device) for v in self.values]
         for ref, grad in zip(self.targets, made, strict=False):
             leaf = ref()
@@ -408,9 +411,13 @@ def _buffer(node: UOp) -> UOp:
 
 def _input_buffers(tensors: list[Tensor]) -> list[UOp]:
     """The BUFFERs of arguments, in memory; a window is copied out."""
-    found = [stored_buffer(t._storage.uop) if _is_whole(t) else None for t in tensors]
-    ready = [buffer for buffer in found if buffer is not None]
-    if len(ready) == len(tensors):
+    ready = []
+    for tensor in tensors:
+        buffer = stored_buffer(tensor._storage.uop)
+        if buffer is None or not (tensor._window is None or _is_whole(tensor)):
+            break
+        ready.append(buffer)
+    else:
         return ready
     wholes = [t if _is_whole(t) else t.contiguous() for t in tensors]
     wholes[0].realize(*wholes[1:])
@@ -470,16 +477,17 @@ def _rebuilt(value: Any, exchange: Callable[[Tensor], Tensor]) -> Any:
 
 def _key_of_call(args: Any, kwargs: Any, tensors: list[Tensor], keep: list[Any]) -> Any:
     """What of all arguments belongs to the kind of a call; quickly where all are tensors."""
-    if kwargs or any(type(value) is not Tensor for value in args):
-        return _key_of((args, kwargs), tensors, keep, "arguments")
-    key = []
+    key: list[Any] = []
     for number, value in enumerate(args):
+        if kwargs or type(value) is not Tensor:
+            tensors.clear()
+            return _key_of((args, kwargs), tensors, keep, "arguments")
         alias = next((i for i in range(number) if args[i] is value), -1) if number else -1
         tensors.append(value)
         storage = value._storage
         grads = storage.requires_grad if storage.owner is not None and value.is_leaf else False
         key.append((value._shape, value._dtype, storage.device, alias, grads))
-    return tuple(key)
+    return tuple(key) if not kwargs else _key_of((args, kwargs), tensors, keep, "arguments")
 
 
 def _key_of(value: Any, tensors: list[Tensor], keep: list[Any], name: str) -> Any:

@@ -121,7 +121,8 @@ class HostAllocator:
         with self._lock:
             if self._returned:
                 self._collect()
-            storage = self._take(capacity) or self._fresh(capacity, size_bytes)
+            blocks = self._free.get(capacity)
+            storage = self._reused(blocks.pop()) if blocks else self._fresh(capacity, size_bytes)
             self._in_use += capacity
             if self._in_use > self._peak:
                 self._peak = self._in_use
@@ -145,13 +146,10 @@ class HostAllocator:
         """Replace the lock: in a forked child its owner may not exist any more."""
         self._lock = threading.Lock()
 
-    def _take(self, capacity: int) -> Storage | None:
-        blocks = self._free.get(capacity)
-        if not blocks:
-            return None
+    def _reused(self, block: _Block) -> Storage:
+        address, capacity, keep_alive = block
         self._held -= capacity
         self._num_reused += 1
-        address, capacity, keep_alive = blocks.pop()
         return Storage(address, capacity, keep_alive, self._returned)
 
     def _fresh(self, capacity: int, size_bytes: int) -> Storage:

@@ -172,3 +172,29 @@ def test_a_jitted_result_can_go_in_again_without_a_copy(monkeypatch: pytest.Monk
     x = step(step(x))
     assert x.tolist() == [255.0, 383.0]
     assert [v.tolist()[0] for v in values] == [3.0, 7.0, 15.0, 31.0, 63.0]
+
+
+def test_writes_in_place_are_known_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    for _ in range(2):
+        x += 0.375
+        x.realize()
+    address = x.data_ptr()
+    with monkeypatch.context() as patch:
+        patch.setattr("pellucid.engine.realize.schedule_storages", None)
+        x += 0.375
+        x.realize()
+    assert x.data_ptr() == address
+    assert x.tolist() == [2.125, 3.125]
+
+
+def test_a_write_that_others_must_not_see_is_another_question() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    for turn in range(4):
+        lazy = x * 2.0 if turn % 2 else None  # reads the version before the write
+        before = x.tolist()
+        x += 0.625
+        x.realize()
+        assert x.tolist() == [value + 0.625 for value in before]
+        if lazy is not None:
+            assert lazy.tolist() == [value * 2 for value in before]
