@@ -27,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that *arguments* (or the process's) name; return its status."""
     from pellucid.tools.running import UsageError
 
-    given = _parser().parse_args(arguments)
+    given = _read(list(sys.argv[1:] if arguments is None else arguments))
     command: Command = given.command
     try:
         return command(given)
@@ -43,6 +43,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `pellucid laws | head`
         sys.stderr.close()
         return 0
+
+
+def _read(arguments: list[str]) -> argparse.Namespace:
+    """Read the command line; what follows `--` belongs to the program that is run."""
+    parser = _parser()
+    if "--" not in arguments:
+        return parser.parse_args(arguments)
+    place = arguments.index("--")
+    given = parser.parse_args(arguments[:place])
+    if not hasattr(given, "arguments"):
+        parser.error("only a program that is run takes arguments after --")
+    given.arguments = [*given.arguments, *arguments[place + 1 :]]
+    return given
 
 
 # ---- commands -------------------------------------------------------------------------------
@@ -198,7 +211,10 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel", type=int, metavar="N", help="only kernel N of the summary")
     parser.add_argument("--device", help="as PELLUCID_DEVICE: CPU, CPU:LLVM or CPU:C")
     parser.add_argument(
-        "arguments", nargs="*", metavar="ARGUMENT", help="what the program is given"
+        "arguments",
+        nargs="*",
+        metavar="ARGUMENT",
+        help="what the program is given; options of its own stand after --",
     )
 
 

@@ -86,6 +86,8 @@ def test_explain_and_bisect_run_a_program(tmp_path: Path, capsys: Captured) -> N
     text = printed(capsys, "explain", str(path), "first", "second")
     assert "[2.0, 4.0] ['first', 'second']" in text
     assert "kernel 1" in text
+    text = printed(capsys, "explain", str(path), "--kernel", "1", "--", "--steps", "3")
+    assert "[2.0, 4.0] ['--steps', '3']" in text
     text = printed(capsys, "bisect", str(path), "--seed", "5", "--device", "CPU:C")
     assert "seed 5" in text
     assert "same" in text
@@ -127,7 +129,7 @@ def test_the_users_error_is_shown_with_his_own_traceback(tmp_path: Path, capsys:
 
 
 def test_a_wrong_command_is_status_2_and_no_command_shows_help() -> None:
-    for arguments in (["frobnicate"], []):
+    for arguments in (["frobnicate"], [], ["ops", "--", "--steps"]):
         with pytest.raises(SystemExit) as leaving:
             main(arguments)
         assert leaving.value.code == 2
