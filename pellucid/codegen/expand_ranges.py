@@ -37,6 +37,7 @@ def expand_ranges(sink: UOp, target: Target) -> UOp:
     if AxisKind.UNROLL in kinds:
         sink = transform(sink, _unrolled)
     if AxisKind.UPCAST in kinds:
+        sink = transform(sink, _upcast_fill)
         sink = sink.with_sources(tuple(_upcast(effect, ()) for effect in sink.src))
     return simplify(sink)
 
@@ -138,6 +139,15 @@ def combine(op: Op, values: list[UOp]) -> UOp:
         pairs = [a.alu(op, b) for a, b in zip(values[::2], values[1::2], strict=False)]
         values = pairs + values[len(pairs) * 2 :]
     return values[0]
+
+
+def _upcast_fill(node: UOp) -> UOp:
+    """Copy the STOREs that fill a buffer, which stands AFTER them."""
+    if node.op is not Ops.AFTER:
+        return node
+    effects = (Ops.END, Ops.GROUP)
+    before = (_upcast(s, ()) if s.op in effects else s for s in node.src[1:])
+    return node.with_sources((node.src[0], *before))
 
 
 def _upcast(effect: UOp, copied: tuple[UOp, ...]) -> UOp:

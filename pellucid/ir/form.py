@@ -177,7 +177,7 @@ LOOP: Final = Form(
     "LOOP",
     "One kernel: STOREs over RANGEs; INDEX reads by itself, no movement is left.",
     (Ops.SINK,),
-    _LOOP_LEAVES | _LOOP_EFFECTS | _PORTABLE | {Ops.REDUCE},
+    _LOOP_LEAVES | _LOOP_EFFECTS | _PORTABLE | {Ops.REDUCE, Ops.DEFINE, Ops.AFTER},
     (
         *_KERNEL_CHECKS,
         checks.no_lanes_yet,

@@ -7,8 +7,8 @@
     stride_of(i * 8 + k, i) == 8
 
 Actions name an axis by its place in this list. Output axes of a nest come first, outermost first,
-then those that its reductions close, in order of appearance; nests follow each other as the SINK
-lists them.
+then those that its reductions close, and those of loops that fill its buffers, in order of
+appearance; nests follow each other as the SINK lists them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _list_axes(effect: UOp, found: dict[UOp, None]) -> None:
             _list_axes(part, found)
     else:
         for node in effect.toposort():
-            if node.op is Ops.REDUCE:
+            if node.op is Ops.REDUCE or node.op is Ops.END:
                 found.update(dict.fromkeys(node.src[1:]))
 
 
@@ -90,7 +90,13 @@ def end_of(sink: UOp, axis: UOp) -> UOp | None:
     for node in _ends(sink):
         if axis in node.src[1:]:
             return node
-    return None
+    ends = (n for n in sink.toposort() if n.op is Ops.END)
+    return next((node for node in ends if axis in node.src[1:]), None)
+
+
+def all_ends(sink: UOp) -> list[UOp]:
+    """The ENDs of a kernel, of effects and of what fills its buffers."""
+    return [node for node in sink.toposort() if node.op is Ops.END]
 
 
 def reduces_over(sink: UOp, axis: UOp) -> list[UOp]:

@@ -49,7 +49,7 @@ class Plan:
         self.actions.append(action)
         if observe.watching:
             observe.decision("action", action, reason)
-        if kind == "swap" or amount in (0, size):
+        if kind in ("swap", "pack", "hoist") or amount in (0, size):
             return Pieces(None, number, None)
         rest = first + 2 if size % amount > 1 else None
         return Pieces(first if size // amount > 1 else None, first + 1, rest)
