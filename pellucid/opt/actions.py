@@ -8,9 +8,13 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     unroll(axis)       a reduced axis becomes copies, each with an accumulator of its own
     thread(axis)       an output axis is shared out among threads
     swap(axis, other)  two axes of one nest change places
+    stage(axis)        the dearest value that a reduction over the axis and other loops over the
+                       same row compute is computed once, and kept in local memory (rows.py)
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one
+    pack(axis, slot)   what the loops inside of the axis read of a parameter is copied first
+    hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
 
 lanes, upcast and unroll take an amount too: they split first, and take the inner part. Splitting 10
 by 4, before and after:
@@ -18,6 +22,8 @@ by 4, before and after:
     END(STORE(y[i], x[i]), i over 10)
     GROUP(END(STORE(y[o * 4 + j], x[o * 4 + j]), o over 2, j over 4),
           END(STORE(y[r + 8], x[r + 8]), r over 2))
+
+pack and hoist use memory of the kernel's own; they stand in buffers.py.
 
 An action that is refused raises ActionError with the axis and the reason. Axes are named by their
 place in `describe_axes`, which the actions before may have changed.
@@ -28,6 +34,7 @@ Algorithms", 2002, section 4.2.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 from pellucid.core.dtype import dtypes
@@ -38,6 +45,17 @@ from pellucid.ir.op import Ops
 from pellucid.ir.transform import Fresh, fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions, size_of
+from pellucid.opt.buffers import hoist, pack
+from pellucid.opt.legal import (
+    filled_along,
+    known_size,
+    next_define_id,
+    refuse,
+    require_free_order,
+    require_loop,
+    require_no_buffer_inside,
+)
+from pellucid.opt.rows import stage
 
 MAX_COPIES = 64
 """The most copies that upcasting or unrolling one axis may make."""
@@ -62,51 +80,18 @@ def apply_action(sink: UOp, action: Action, target: Target) -> UOp:
 Step = Callable[[UOp, Action, UOp, Target], UOp]
 
 
-def _refuse(action: Action, reason: str) -> ActionError:
-    return ActionError(action.kind, f"axis {action.axis}", reason)
-
-
-def _known_size(action: Action, axis: UOp) -> int:
-    size = size_of(axis)
-    if size is None:
-        raise _refuse(action, "its size is a variable")
-    if size < 2:
-        raise _refuse(action, f"its size is {size}")
-    return size
-
-
-def _require_loop(action: Action, axis: UOp) -> None:
-    if axis.arg.kind not in (AxisKind.LOOP, AxisKind.REDUCE):
-        raise _refuse(action, f"it is {_KIND_NAMES[axis.arg.kind]} already")
-
-
-_KIND_NAMES = {
-    AxisKind.THREAD: "shared out among threads",
-    AxisKind.LANES: "lanes",
-    AxisKind.UPCAST: "upcast",
-    AxisKind.UNROLL: "unrolled",
-    AxisKind.GLOBAL: "a launch dimension",
-    AxisKind.LOCAL: "an index inside a work-group",
-}
-
-
-def _require_free_order(sink: UOp, action: Action) -> None:
-    if sink.arg.ordered:
-        raise _refuse(action, "the iterations of this kernel must run in order")
-
-
 # ---- split -------------------------------------------------------------------------------------
 
 
 def _split(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """o over n // f, i over f, and a second body for the rest."""
-    _require_free_order(sink, action)
-    _require_loop(action, axis)
-    size, amount = _known_size(action, axis), action.amount
+    require_free_order(sink, action)
+    require_loop(action, axis)
+    size, amount = known_size(action, axis), action.amount
     if amount < 2:
-        raise _refuse(action, "the amount is less than 2")
+        raise refuse(action, "the amount is less than 2")
     if amount >= size:
-        raise _refuse(action, f"the amount {amount} is not below its size {size}")
+        raise refuse(action, f"the amount {amount} is not below its size {size}")
     parts = _Parts(sink, axis, size, amount)
     end = end_of(sink, axis)
     if end is not None:
@@ -126,6 +111,7 @@ class _Parts:
         self.is_single = size // amount == 1
         rest = size % amount
         self.rest = UOp.range(rest, number + 2, kind) if rest > 1 else None
+        self.next_define = next_define_id(sink)
         self.has_rest = rest > 0
         start = UOp.const(dtypes.index, size - rest)
         self.in_main = self.inner if self.is_single else self.outer * amount + self.inner
@@ -142,7 +128,16 @@ class _Parts:
         """*body* over what is left, with copies of the *other* ranges; the copies."""
         copies = {r: self.fresh(r) for r in others}
         rest = substitute_free(body, {self.axis: self.in_rest, **copies}, self.fresh)
-        return rest, tuple(copies.values())
+        return rest.substitute(self._other_buffers(body)), tuple(copies.values())
+
+    def _other_buffers(self, body: UOp) -> dict[UOp, UOp]:
+        """Buffers for the rest, in place of those that *body* fills in each turn of the axis."""
+        other: dict[UOp, UOp] = {}
+        for buffer in filled_along(body, self.axis):
+            arg = dataclasses.replace(buffer.arg, id=self.next_define)
+            other[buffer] = buffer.replace(arg=arg)
+            self.next_define += 1
+        return other
 
     def split_end(self, end: UOp) -> UOp:
         """END(body, before, axis, behind) -> END(GROUP(main, rest), before)."""
@@ -178,7 +173,7 @@ def _with_kind(sink: UOp, axis: UOp, kind: AxisKind) -> UOp:
 
 def _inner_part(sink: UOp, action: Action, axis: UOp, target: Target) -> tuple[UOp, UOp]:
     """Split when the action has an amount; the kernel, and the RANGE that is meant."""
-    size = _known_size(action, axis)
+    size = known_size(action, axis)
     if action.amount in (0, size):
         return sink, axis
     number = next_range_id(sink)
@@ -188,67 +183,69 @@ def _inner_part(sink: UOp, action: Action, axis: UOp, target: Target) -> tuple[U
 
 def _lanes(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """The axis becomes lanes."""
-    _require_free_order(sink, action)
-    _require_loop(action, axis)
-    size = action.amount or _known_size(action, axis)
+    require_free_order(sink, action)
+    require_loop(action, axis)
+    size = action.amount or known_size(action, axis)
     if not target.has_lanes:
-        raise _refuse(action, "the target has no vectors")
+        raise refuse(action, "the target has no vectors")
     if size < 2 or size & (size - 1):
-        raise _refuse(action, f"{size} lanes are not a power of two")
+        raise refuse(action, f"{size} lanes are not a power of two")
     if size > target.vector_bytes:
-        raise _refuse(action, f"{size} lanes are more than the {target.vector_bytes} of a vector")
+        raise refuse(action, f"{size} lanes are more than the {target.vector_bytes} of a vector")
+    require_no_buffer_inside(sink, action, axis)
     sink, inner = _inner_part(sink, action, axis, target)
     for node in sink.toposort():
         if inner in node.ranges:
             for other in node.ranges:
                 if other.arg.kind is AxisKind.LANES:
-                    raise _refuse(action, "values that depend on it have lanes already")
+                    raise refuse(action, "values that depend on it have lanes already")
     return _with_kind(sink, inner, AxisKind.LANES)
 
 
 def _upcast(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """An output axis becomes copies."""
-    _require_free_order(sink, action)
-    _require_loop(action, axis)
+    require_free_order(sink, action)
+    require_loop(action, axis)
     if end_of(sink, axis) is None:
-        raise _refuse(action, "it is reduced; unroll it")
+        raise refuse(action, "it is reduced; unroll it")
+    require_no_buffer_inside(sink, action, axis)
     return _copies(sink, action, axis, target, AxisKind.UPCAST)
 
 
 def _unroll(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """A reduced axis becomes copies."""
-    _require_loop(action, axis)
+    require_loop(action, axis)
     if end_of(sink, axis) is not None:
-        raise _refuse(action, "it is an output axis; upcast it")
-    _require_free_order(sink, action)
+        raise refuse(action, "it is an output axis; upcast it")
+    require_free_order(sink, action)
     return _copies(sink, action, axis, target, AxisKind.UNROLL)
 
 
 def _copies(sink: UOp, action: Action, axis: UOp, target: Target, kind: AxisKind) -> UOp:
-    size = action.amount or _known_size(action, axis)
+    size = action.amount or known_size(action, axis)
     if size > MAX_COPIES:
-        raise _refuse(action, f"{size} copies are more than {MAX_COPIES}")
+        raise refuse(action, f"{size} copies are more than {MAX_COPIES}")
     sink, inner = _inner_part(sink, action, axis, target)
     return _with_kind(sink, inner, kind)
 
 
 def _thread(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """An output axis is shared out among threads."""
-    _require_free_order(sink, action)
-    _require_loop(action, axis)
+    require_free_order(sink, action)
+    require_loop(action, axis)
     if not target.has_threads:
-        raise _refuse(action, "the target has no threads")
+        raise refuse(action, "the target has no threads")
     end = end_of(sink, axis)
     if end is None:
-        raise _refuse(action, "it is reduced")
+        raise refuse(action, "it is reduced")
     if size_of(axis) in (0, 1):
-        raise _refuse(action, f"its size is {size_of(axis)}")
+        raise refuse(action, f"its size is {size_of(axis)}")
     if not any(end is part for effect in sink.src for part in _top_level(effect)):
-        raise _refuse(action, "it stands inside of another axis")
+        raise refuse(action, "it stands inside of another axis")
     if end.src[1] is not axis:
-        raise _refuse(action, "it is not the outermost of its nest; swap it there")
+        raise refuse(action, "it is not the outermost of its nest; swap it there")
     if len(sink.src) > 1:
-        raise _refuse(action, "the kernel has several effects that stand in order")
+        raise refuse(action, "the kernel has several effects that stand in order")
     return _with_kind(sink, axis, AxisKind.THREAD)
 
 
@@ -263,16 +260,16 @@ def _top_level(effect: UOp) -> tuple[UOp, ...]:
 
 def _swap(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """Two axes of one nest change places; the amount of the action is the other axis."""
-    _require_free_order(sink, action)
+    require_free_order(sink, action)
     axes = axes_of(sink)
     if not 0 <= action.amount < len(axes):
-        raise _refuse(action, f"the kernel has no axis {action.amount}")
+        raise refuse(action, f"the kernel has no axis {action.amount}")
     other = axes[action.amount]
     if other is axis:
-        raise _refuse(action, "it is the other axis too")
+        raise refuse(action, "it is the other axis too")
     nests = [n for n in (end_of(sink, axis), *reduces_over(sink, axis)) if n is not None]
     if not all(other in nest.src[1:] for nest in nests):
-        raise _refuse(action, f"axis {action.amount} belongs to another nest")
+        raise refuse(action, f"axis {action.amount} belongs to another nest")
     exchange = {axis: other, other: axis}
     changed = {
         nest: nest.with_sources((nest.src[0], *(exchange.get(r, r) for r in nest.src[1:])))
@@ -284,7 +281,7 @@ def _swap(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
 def _cascade(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """REDUCE(x, axis) -> REDUCE(REDUCE(x, inner), outer)."""
     if end_of(sink, axis) is not None:
-        raise _refuse(action, "it is an output axis")
+        raise refuse(action, "it is an output axis")
     if action.amount == 0:
         return _take_outside(sink, action, axis)
     number = next_range_id(sink)
@@ -297,11 +294,11 @@ def _cascade(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
 
 def _take_outside(sink: UOp, action: Action, axis: UOp) -> UOp:
     """REDUCE(x, axis, others) -> REDUCE(REDUCE(x, others), axis)."""
-    _require_free_order(sink, action)
-    _require_loop(action, axis)
+    require_free_order(sink, action)
+    require_loop(action, axis)
     nodes = reduces_over(sink, axis)
     if any(_nested(node, axis).src[0].src[1:] == () for node in nodes):
-        raise _refuse(action, "no other loop of the reduction is left inside")
+        raise refuse(action, "no other loop of the reduction is left inside")
     return sink.substitute({node: _nested(node, axis) for node in nodes})
 
 
@@ -320,6 +317,9 @@ _STEPS: dict[str, Step] = {
     "thread": _thread,
     "swap": _swap,
     "cascade": _cascade,
+    "pack": pack,
+    "hoist": hoist,
+    "stage": stage,
 }
 
 

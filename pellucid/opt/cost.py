@@ -78,7 +78,7 @@ class Costs:
     def gain(self, axis: UOp) -> float:
         """By how much the kernel gets cheaper with an axis as lanes."""
         saved = 1 - 1 / self.speedup(axis)
-        total = sum(self.runs(n) * _price(n) * saved for n in self.work if axis in own_ranges(n))
+        total = sum(self.runs(n) * price(n) * saved for n in self.work if axis in own_ranges(n))
         for access in self.accesses:
             if axis not in access.ranges:
                 continue
@@ -114,14 +114,14 @@ class Costs:
             ranges = own_ranges(node)
             width = max((lanes[r] for r in ranges if r in lanes), default=1)
             cycles += self.runs(node) * self._cycles(node) / width
-        params = {a.src[0] for a in self.accesses}
+        params = {a.src[0] for a in self.accesses if a.src[0].op is Ops.PARAM}
         memory = sum(p.dtype.itemsize * p.arg.size for p in params)
         return max(cycles / CYCLES_PER_US, float(memory) / BYTES_PER_US)
 
     def _cycles(self, node: UOp) -> float:
         """What one run of a node takes; a tile loads a value once for several uses."""
         if node.op is not Ops.INDEX:
-            return _price(node) / 2
+            return price(node) / 2
         return 0.125 if any(r in self.reduced for r in node.ranges) else 0.5
 
 
@@ -143,7 +143,8 @@ def _width(node: UOp) -> int:
     return max(4, dtype.itemsize) if dtype.is_float else dtype.itemsize
 
 
-def _price(node: UOp) -> float:
+def price(node: UOp) -> float:
+    """What an elementwise op costs, in additions."""
     if node.dtype.is_bool:
         return 0.25
     return 15.0 if node.op in TRANSCENDENTAL else 4.0 if node.op in _SLOW else 1.0

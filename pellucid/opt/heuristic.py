@@ -31,12 +31,16 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stride_of
 from pellucid.opt.cost import Costs, body_size
+from pellucid.opt.legal import buffer_uses
 from pellucid.opt.plan import Pieces, Plan
+from pellucid.opt.rows import dearest, shared_values
 
 MAX_RUN = 16
 """The most terms that one accumulator adds before its sum is added to the next level's."""
 MAX_BODY_NODES = 500
 """About how large copies may make a kernel."""
+DEAR_IN_ROW = 8.0
+"""From this cost on a value is better kept in cache than computed twice."""
 MAX_FIRST = 8
 """How many axes are tried as the first that becomes lanes."""
 THREADING_US = 100.0
@@ -48,11 +52,12 @@ def choose(sink: UOp, target: Target) -> Plan:
     plan = Plan(sink, target)
     if sink.arg.ordered:
         return plan
-    costs = Costs(sink, target)
+    _plan_rows(plan)
+    costs = Costs(plan.sink, target)
     lanes = _choose_lanes(costs)
     busy_us = costs.time_us(lanes)
     tile = _choose_tile(costs, lanes)
-    for ranges in _reduced_nests(sink):
+    for ranges in _reduced_nests(costs.sink):
         _plan_reduction(plan, costs, ranges, lanes, tile)
     _plan_outputs(plan, costs, lanes, tile)
     if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
@@ -60,15 +65,34 @@ def choose(sink: UOp, target: Target) -> Plan:
     return plan
 
 
+# ---- rows -------------------------------------------------------------------------------------
+
+
+def _plan_rows(plan: Plan) -> None:
+    """Keep dear values of a row in local memory, where several loops over it need them."""
+    for ranges in _reduced_nests(plan.sink):
+        if ranges[0] not in axes_of(plan.sink):
+            continue
+        shared = dearest(shared_values(plan.sink, ranges[0]))
+        if shared is None or shared.cost < DEAR_IN_ROW:
+            continue
+        if 64 <= shared.num_bytes <= plan.target.l2_bytes // 2:
+            reason = f"{len(shared.copies)} loops over a row compute it, and it costs a lot"
+            plan.do("stage", ranges[0].arg.id, 0, reason)
+
+
 # ---- 1. lanes ---------------------------------------------------------------------------------
 
 
 def _choose_lanes(costs: Costs) -> dict[UOp, int]:
     """The axes that become lanes, with how many."""
+    around_rows = {r for node in buffer_uses(costs.sink) for r in node.ranges}
     gains = {
         axis: costs.gain(axis)
         for axis in costs.axes
-        if costs.target.has_lanes and costs.lanes_of(axis) >= min(4, costs.most_lanes(axis)) > 1
+        if costs.target.has_lanes
+        and costs.lanes_of(axis) >= min(4, costs.most_lanes(axis)) > 1
+        and axis not in around_rows
     }
     ranked = sorted((a for a in gains if gains[a] > 0), key=lambda a: -gains[a])
     together = {n.ranges for n in costs.sink.toposort() if len(n.ranges) > 1}
