@@ -1,13 +1,13 @@
 """Graphs as compact bytes, both ways: what the disk cache keeps, where text would be slow to read.
 
     i * 4    ->    {"ops": ["CONST", …], "types": ["index"], "args": [3, "RangeArg(0, …)"],
-                    "nodes": [0,0,0,0, 1,0,1,1,0, …]}
+                    "nodes": [[0,0,0], [1,0,1,0], …]}
 
-A node is numbers in a row: op, type, arg, how many sources, and which (nodes before it). Ops and
-types stand by name, so that a table that grew or was reordered reads older bytes right, or not at
-all. Numbers are numbers; other args are spelled as in graph text (ir/text.py), and read by its
-reader, never evaluated. Large args of type bytes are left out: `pack` gives them to the caller
-under their hash, `unpack` asks for them, so that programs of one object share it.
+A node is a row of numbers: op, type, arg, and its sources, which are rows before it. Ops and types
+stand by name, so that a table that grew or was reordered reads older bytes right, or not at all.
+Numbers are numbers; other args are spelled as in graph text (ir/text.py), and read by its reader,
+never evaluated. Large args of type bytes are left out: `pack` gives them to the caller under their
+hash, `unpack` asks for them, so that programs of one object share it.
 
 The bytes are JSON: what is no packed graph is an error, never a crash. As equal nodes are the same
 object, `unpack(pack(root)) is root`.
@@ -19,6 +19,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final
 
 from pellucid.core.dtype import DType, parse_dtype
@@ -43,19 +44,19 @@ def pack(root: UOp, keep: Keep | None = None) -> bytes:
     tables: dict[str, dict[Any, int]] = {"ops": {}, "types": {}, "args": {}}
     args: list[Any] = []
     numbers: dict[UOp, int] = {}
-    rows: list[int] = []
+    rows: list[list[int]] = []
     for node in root.toposort():
         written = _written(node.arg, keep)
         key = json.dumps(written)  # tells 1, 1.0 and true apart
         if key not in tables["args"]:
             args.append(written)
-        rows += (
+        row = [
             tables["ops"].setdefault(node.op.name, len(tables["ops"])),
             tables["types"].setdefault(str(node.dtype), len(tables["types"])),
             tables["args"].setdefault(key, len(tables["args"])),
-            len(node.src),
             *(numbers[source] for source in node.src),
-        )
+        ]
+        rows.append(row)
         numbers[node] = len(numbers)
     parts = {"ops": list(tables["ops"]), "types": list(tables["types"]), "args": args}
     return json.dumps({**parts, "nodes": rows}, separators=(",", ":")).encode()
@@ -97,19 +98,14 @@ def _unpacked(parts: Any, find: Find | None) -> UOp:
     ops: list[Op] = [_OPS[name] for name in parts["ops"]]
     types: list[DType] = [parse_dtype(name) for name in parts["types"]]
     args = [_read(arg, find) for arg in parts["args"]]
-    rows: list[int] = parts["nodes"]
-    if any(type(number) is not int or number < 0 for number in rows):
+    rows: list[list[int]] = parts["nodes"]
+    numbers = list(chain.from_iterable(rows))
+    if set(map(type, numbers)) != {int} or min(numbers) < 0:
         raise ValueError("a node is made of numbers from 0 up")
     nodes: list[UOp] = []
-    place = 0
-    while place < len(rows):
-        op, dtype, arg, count = rows[place : place + 4]
-        place += 4
-        sources = tuple([nodes[number] for number in rows[place : place + count]])
-        if len(sources) < count:
-            raise ValueError("a node lacks sources")
-        place += count
-        nodes.append(UOp(ops[op], types[dtype], sources, args[arg]))
+    for op, dtype, arg, *sources in rows:
+        node = UOp(ops[op], types[dtype], tuple([nodes[number] for number in sources]), args[arg])
+        nodes.append(node)
     return nodes[-1]
 
 

@@ -75,11 +75,13 @@ def test_garbage_is_an_error_and_never_a_crash() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"nodes": [0, 0, 0, 1, -1]},
-        {"nodes": [0, 0, 0, 2, 0]},
-        {"nodes": [0, 0, 0, 1, 0]},
-        {"nodes": [0, 0, 99, 0]},
-        {"nodes": [0.5]},
+        {"nodes": [[0, 0, 0], [0, 0, 0, -1]]},
+        {"nodes": [[0, 0, 0, 0]]},
+        {"nodes": [[0, 0, 99]]},
+        {"nodes": [[0, 0, True]]},
+        {"nodes": [[0, 0]]},
+        {"nodes": [[0, 0, 0.5]]},
+        {"nodes": [0]},
         {"nodes": []},
         {"ops": ["NOSUCH"]},
         {"types": ["float33"]},
@@ -89,7 +91,7 @@ def test_garbage_is_an_error_and_never_a_crash() -> None:
     ],
 )
 def test_wrong_parts_are_refused(change: dict[str, object]) -> None:
-    good = {"ops": ["CONST"], "types": ["int32"], "args": [1], "nodes": [0, 0, 0, 0]}
+    good = {"ops": ["CONST"], "types": ["int32"], "args": [1], "nodes": [[0, 0, 0]]}
     assert unpack(json.dumps(good).encode()) is UOp.const(dtypes.int32, 1)
     with pytest.raises(ParseError):
         unpack(json.dumps({**good, **change}).encode())
