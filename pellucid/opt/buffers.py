@@ -183,9 +183,9 @@ def _loops_to_cross(sink: UOp, action: Action, node: UOp) -> list[UOp]:
 def _one_turn(sink: UOp, node: UOp, axis: UOp, renamed: dict[UOp, UOp], turn: UOp) -> UOp:
     """What one turn of the axis adds."""
     others = tuple(r for r in node.src[1:] if r is not axis)
-    value = node.with_sources((node.src[0], *others)) if others else node.src[0]
     fresh = fresh_ranges(UOp.sink(sink, *renamed.values()))
-    return substitute_free(value, {**renamed, axis: turn}, fresh)
+    value = substitute_free(node.src[0], {**renamed, axis: turn}, fresh)
+    return node.with_sources((value, *others)) if others else value
 
 
 # ---- what both need ------------------------------------------------------------------------------
