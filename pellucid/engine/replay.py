@@ -177,25 +177,40 @@ def protect(written: set[UOp], owners: set[int]) -> None:
     """
     if not written:
         return
-    others = [s for s in live_storages() if id(s) not in owners]
-    lazy = [s for s in others if _reads(s.uop, written)]
-    for storage in lazy:
-        if storage.is_realized:  # it shares the buffer: it gets a copy
-            storage.uop = UOp.make(Ops.CONTIGUOUS, storage.uop)
-    realize_storages(lazy)
+    lazy: list[Storage] = []
+    stored: list[UOp] = []
     for storage in live_storages():
-        buffer = stored_buffer(storage.uop)
-        past = history.past_of(buffer) if buffer is not None else None
-        if buffer is not None and past is not None and past.expression is not None:
+        node = storage.uop
+        buffer = stored_buffer(node)
+        if buffer is None:
+            if id(storage) not in owners and not written.isdisjoint(_buffers_below(node)):
+                lazy.append(storage)
+            continue
+        if buffer in written and id(storage) not in owners:  # it shares it: it gets a copy
+            storage.uop = UOp.make(Ops.CONTIGUOUS, node)
+            lazy.append(storage)
+        if history.past_of(buffer) is not None:
+            stored.append(buffer)
+    if lazy:
+        realize_storages(lazy)
+        stored += [b for s in lazy if (b := stored_buffer(s.uop)) is not None]
+    for buffer in stored:
+        past = history.past_of(buffer)
+        if past is not None and past.expression is not None:
             if history.readers([past.expression]) & written:
                 history.cut(buffer)
 
 
-def _reads(node: UOp, buffers: set[UOp]) -> bool:
-    buffer = stored_buffer(node)
-    if buffer is not None:
-        return buffer in buffers
-    return any(n in buffers for n in node.toposort())
+_below: weakref.WeakKeyDictionary[UOp, frozenset[UOp]] = weakref.WeakKeyDictionary()
+
+
+def _buffers_below(node: UOp) -> frozenset[UOp]:
+    """The BUFFERs that a lazy value reads; kept, since each replay asks for the same values."""
+    found = _below.get(node)
+    if found is None:
+        found = frozenset([n for n in node.toposort() if n.op is Ops.BUFFER])
+        _below[node] = found
+    return found
 
 
 def make_replay(
