@@ -279,43 +279,43 @@ def _reduce(node: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:
     return result.reshape(kept) if keepdim else result
 
 
-_BLOCK = 256
+_BLOCK = 16
 
 
 def _scan(node: UOp, op: Op, place: int) -> UOp:
-    """Running results along an axis.
+    """Running results along an axis, in blocks of `_BLOCK`: O(n), and every block is a vector.
 
-    Blocks of `_BLOCK` are scanned by doubling (element i takes in element i - 1, then i - 2, i -
-    4, …:
-    Hillis and Steele, "Data parallel algorithms", 1986); the ends of the blocks are scanned the
-    same way and added to the blocks after them. Each level is kept in memory.
+        inside   element i of a block takes in elements 0 … i of it
+        totals   each block as a whole, scanned in the same way; each block takes in those before
+
+    A sum adds at most `_BLOCK` terms on each level, so its rounding error grows with the number of
+    levels only. Source: G. Blelloch, "Prefix Sums and Their Applications", 1990.
     """
     shape = node.known_shape
     size = shape[place]
     if size <= _BLOCK:
-        return _double(node, op, place)
+        return _scan_block(node, op, place)
     blocks = -(-size // _BLOCK)
-    none = tuple((0, 0) for _ in shape)
-    unit = op.identity_for(node.dtype)
-    grow = (*none[:place], (0, blocks * _BLOCK - size), *none[place + 1 :])
+    around = tuple((0, blocks * _BLOCK - size if i == place else 0) for i in range(len(shape)))
     split = (*shape[:place], blocks, _BLOCK, *shape[place + 1 :])
-    inner = _double(node.pad(grow, unit).reshape(split), op, place + 1)
-    whole = tuple((0, n) for n in split)
-    ends = inner.shrink((*whole[: place + 1], (_BLOCK - 1, _BLOCK), *whole[place + 2 :]))
-    totals = _scan(ends.reshape((*shape[:place], blocks, *shape[place + 1 :])), op, place)
+    parts = node.pad(around, op.identity_for(node.dtype)).reshape(split)
+    totals = _scan(_reduce(parts, op, (place + 1,), False), op, place)
     before = _shifted(totals, op, place, 1)
     column = before.reshape((*shape[:place], blocks, 1, *shape[place + 1 :])).expand(split)
-    flat = inner.alu(op, column).reshape((*shape[:place], blocks * _BLOCK, *shape[place + 1 :]))
+    whole = _scan_block(parts, op, place + 1).alu(op, column)
+    flat = whole.reshape((*shape[:place], blocks * _BLOCK, *shape[place + 1 :]))
     return flat.shrink(tuple((0, n) for n in shape))
 
 
-def _double(node: UOp, op: Op, place: int) -> UOp:
-    step = 1
-    while step < node.known_shape[place]:
-        node = node.alu(op, _shifted(node, op, place, step))
-        node = UOp.make(Ops.CONTIGUOUS, node) if step > 1 else node
-        step *= 2
-    return node
+def _scan_block(node: UOp, op: Op, place: int) -> UOp:
+    """Running results along a short axis: element i is the result of all j <= i."""
+    shape = node.known_shape
+    size = shape[place]
+    square = (*shape[: place + 1], size, *shape[place + 1 :])
+    lines = node.reshape((*shape[:place], 1, *shape[place:])).expand(square)
+    taken = counting(square, place + 1).alu(Ops.CMPLE, counting(square, place))
+    unit = lines.const_like(op.identity_for(node.dtype))
+    return _reduce(taken.where(lines, unit), op, (place + 1,), False)
 
 
 def _shifted(node: UOp, op: Op, place: int, step: int) -> UOp:

@@ -54,12 +54,16 @@ class Costs:
 
     def runs(self, node: UOp) -> int:
         """How often a node is computed: in a reduction, as often as its innermost loop runs."""
-        ranges = own_ranges(node)
-        inside = [self.bodies[r] for r in ranges if r in self.bodies]
-        ranges = max(inside, key=len) if inside else ranges
+        ranges = self.loops_of(node)
         if ranges not in self.counts:
             self.counts[ranges] = math.prod(bounds(r).max + 1 for r in ranges)
         return self.counts[ranges]
+
+    def loops_of(self, node: UOp) -> tuple[UOp, ...]:
+        """The RANGEs that a node is computed in: in a reduction, all those of its innermost loop."""
+        ranges = own_ranges(node)
+        inside = [self.bodies[r] for r in ranges if r in self.bodies]
+        return max(inside, key=len) if inside else ranges
 
     def lanes_of(self, axis: UOp) -> int:
         """How many lanes an axis would have."""
@@ -80,7 +84,7 @@ class Costs:
         saved = 1 - 1 / self.speedup(axis)
         total = sum(self.runs(n) * price(n) * saved for n in self.work if axis in own_ranges(n))
         for access in self.accesses:
-            if axis not in access.ranges:
+            if axis not in self.loops_of(access):
                 continue
             total += self.runs(access) * self._saved_by_access(access, axis, saved)
         if axis in self.reduced:

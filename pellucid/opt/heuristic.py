@@ -180,10 +180,28 @@ def _unroll_reduction(
     if 2 <= size <= 4 and fits and body * size <= MAX_BODY_NODES:
         plan.do("unroll", innermost, 0, "it is short")
         return loops[:-1]
+    if 2 <= size <= MAX_RUN and body * size <= MAX_BODY_NODES and _is_compared(plan, innermost):
+        plan.do("unroll", innermost, 0, "copies turn its comparisons into literals")
+        return loops[:-1]
     if wanted > 1 and size >= 2 * wanted and body * wanted <= MAX_BODY_NODES:
         pieces = plan.do("unroll", innermost, wanted, f"{wanted} accumulators hide latency")
         return [*loops[:-1], *([pieces.outer] if pieces.outer is not None else [])]
     return loops
+
+
+def _is_compared(plan: Plan, number: int) -> bool:
+    """True when values depend on how an axis compares with another one, as in a running sum."""
+    axis = plan.axis(number)
+    compared = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
+    return any(
+        n.op in compared and len(n.ranges) > 1 and axis in n.ranges and _is_place(n.src[0])
+        for n in plan.sink.toposort()
+    )
+
+
+def _is_place(node: UOp) -> bool:
+    """True for integers that are computed from RANGEs alone."""
+    return node.dtype.is_int and not any(n.op is Ops.INDEX for n in node.toposort())
 
 
 def _nest(plan: Plan, loops: list[int]) -> None:

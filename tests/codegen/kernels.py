@@ -55,6 +55,15 @@ def elementwise(n: int = 100) -> UOp:
     return kernel(param(0, n).index(i).store(value).end(i))
 
 
+def running_sums(blocks: int = 8, size: int = 16) -> UOp:
+    """y[b, i] = the sum of x[b, j] over j <= i"""
+    b, i, j = loop(blocks, 0), loop(size, 1), axis(size, 2)
+    count = blocks * size
+    x = param(1, count).index(b * size + j)
+    total = reduce((j < i + 1).where(x, x.const_like(0.0)), j)
+    return kernel(param(0, count).index(b * size + i).store(total).end(b, i))
+
+
 def two_axes(rows: int = 3, columns: int = 33) -> UOp:
     """y[i, j] = x[i, j] * w[j] over rows and columns"""
     i, j = loop(rows, 0), loop(columns, 1)

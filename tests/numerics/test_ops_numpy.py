@@ -201,13 +201,32 @@ def test_types_of_sums() -> None:
 
 def test_running_results() -> None:
     rng = np.random.default_rng(4)
-    for size in (0, 1, 2, 7, 256, 257, 1000):
+    for size in (0, 1, 2, 7, 16, 17, 256, 257, 1000):
         x = rng.integers(-3, 4, (2, size))
         np.testing.assert_array_equal(Tensor(x).cumsum(1).numpy(), x.cumsum(1))
         np.testing.assert_array_equal(Tensor(x).cumprod(1).numpy(), x.cumprod(1))
         expected = np.maximum.accumulate(x, 1)
         np.testing.assert_array_equal(Tensor(x).cummax(1).numpy(), expected)
     np.testing.assert_array_equal(Tensor([[1, 2], [3, 4]]).cumsum(0).numpy(), [[1, 2], [4, 6]])
+    x = rng.integers(-3, 4, (33, 5))
+    np.testing.assert_array_equal(Tensor(x).cumsum(0).numpy(), x.cumsum(0))
+
+
+def test_a_long_running_sum_is_exact_enough() -> None:
+    x = np.full(100_003, 0.1, np.float32)
+    expected = np.cumsum(x, dtype=np.float64)
+    away = np.abs(Tensor(x).cumsum(0).numpy() - expected) / expected
+    assert away.max() < 1e-6
+
+
+def test_what_is_not_finite_stays_behind_in_running_results() -> None:
+    x = np.zeros((2, 40), np.float32)
+    x[0, 20], x[1, 20] = np.nan, np.inf
+    for running, expected in (
+        (Tensor(x).cumsum(1), np.cumsum(x, 1)),
+        (Tensor(x).cummax(1), np.maximum.accumulate(x, 1)),
+    ):
+        np.testing.assert_array_equal(running.numpy(), expected)
 
 
 def test_movement() -> None:

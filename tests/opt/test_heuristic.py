@@ -41,6 +41,11 @@ def test_a_sum_gets_four_vectors_of_accumulators() -> None:
     assert kinds(kernels.reduce_all(1024)) == [("reduce", 16), ("unroll", 4), ("lanes", 16)]
 
 
+def test_a_running_sum_compares_with_literals() -> None:
+    found = kinds(kernels.running_sums(8, 16))
+    assert found == [("loop", 8), ("lanes", 16), ("unroll", 16)]
+
+
 def test_columns_take_lanes_across() -> None:
     found = kinds(kernels.reduce_columns(16, 64))
     assert ("lanes", 16) in found
