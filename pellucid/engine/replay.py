@@ -158,7 +158,9 @@ class Replay:
             raise Stale
         home = exchange.get(state.home, state.home)
         history.forget(home)
-        storage.uop = home.reshape(storage.uop.known_shape)
+        node = storage.uop
+        if stored_buffer(node) is not home:
+            storage.uop = home.reshape(node.known_shape)
         if storage.owner is not None:
             storage.leaf_version += 1
             history.mark_leaf(storage.uop, storage)
