@@ -59,6 +59,9 @@ class ParamArg:
     slot: int
     size: int
 
+    def __hash__(self) -> int:
+        return self.slot
+
 
 @dataclass(frozen=True)
 class RangeArg:
@@ -66,6 +69,9 @@ class RangeArg:
 
     id: int
     kind: AxisKind
+
+    def __hash__(self) -> int:
+        return self.id
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,9 @@ class DefineArg:
     space: AddrSpace
     id: int
     size: int
+
+    def __hash__(self) -> int:
+        return self.id
 
 
 @dataclass(frozen=True)

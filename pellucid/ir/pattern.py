@@ -285,6 +285,7 @@ def orders(pattern: Pattern) -> list[Pattern]:
 
 def _shape_of(pattern: Pattern) -> tuple[Any, ...]:
     """Equal for patterns that test and capture the same."""
-    if pattern.src is None:
-        return (id(pattern.ops), id(pattern))
-    return (pattern.ops, pattern.name, *map(_shape_of, pattern.src))
+    value = (type(pattern.value), pattern.value)  # 1 is not True, nor 1.0
+    tests = (pattern.ops, pattern.literal, value, pattern.kinds, pattern.dtype, id(pattern.arg))
+    below = None if pattern.src is None else tuple(map(_shape_of, pattern.src))
+    return (*tests, pattern.name, pattern.more, below)

@@ -27,6 +27,7 @@ from pellucid.ir.uop import UOp
 FREE_REWRITES = 2000
 REWRITES_PER_NODE = 100
 _keep_normal: Callable[[UOp, int], None] = UOp.__dict__["_normal"].__set__
+_SOURCES, _RESULT = object(), object()
 
 
 def rewrite(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
@@ -51,63 +52,76 @@ class _Fixpoint:
         self.limit = FREE_REWRITES
 
     def run(self) -> UOp:
-        """The result for the root."""
+        """The result for the root.
+
+        On the stack, a node is to be visited; _SOURCES and _RESULT say that the sources, or the
+        result, of the node that was opened last are done.
+        """
         done, next_step = self.done, self.next_step
         matchers, ctx, bit = self.rules.matchers, self.ctx, self.rules.bit
         made = tried = 0
-        stack = [self.root]
+        stack: list[UOp | object] = [self.root]
+        opened: list[UOp] = []
         while stack:
-            node = stack.pop()
-            if node in done:
+            node: Any = stack.pop()
+            if node is _RESULT:
+                node = opened.pop()
+                done[node] = done[next_step[node]]
                 continue
-            if node in next_step:
-                done[node] = done[next_step[node]]  # back from what it became
+            if node is _SOURCES:
+                node = opened.pop()
+            elif node in done:
                 continue
-            if bit and getattr(node, "_normal", 0) & bit:
+            elif node._normal & bit:
                 done[node] = node
                 continue
-            waiting = changed = False
-            for source in node.src:
-                if source in done:
-                    if done[source] is not source:
-                        changed = True
-                else:
-                    if not waiting:
-                        stack.append(node)
-                        waiting = True
-                    if source in next_step:
-                        raise self._loop()
-                    stack.append(source)
-            if waiting:
-                continue
-            if changed:
-                made += 1
-                src = tuple([done[s] for s in node.src])
-                new = UOp(node.op, node.dtype, src, node.arg)
-            else:
-                tried += 1
-                try:
-                    matcher = matchers[node.op]
-                except KeyError:
-                    matcher = self.rules.matcher(node.op)
-                result = None if matcher is None else matcher(node, ctx)
-                if result is None:
-                    done[node] = node
-                    if bit:
-                        _keep_normal(node, getattr(node, "_normal", 0) | bit)
-                    continue
-                new = result
-                self._log_rewrite()
-            if origin.recording:
-                origin.inherit(node, new)
-            if new in done:
-                done[node] = done[new]
-                continue
-            if new in next_step or new is node:
+            elif node in next_step:  # it is being rewritten, so it waits for itself
                 raise self._loop()
-            next_step[node] = new
-            stack.append(node)
-            stack.append(new)
+            elif node.src:
+                opened.append(node)
+                stack.append(_SOURCES)
+                stack += node.src[::-1]
+                continue
+            src = tuple([done[s] for s in node.src])
+            if src == node.src:
+                new = node
+            else:
+                made += 1
+                new = UOp(node.op, node.dtype, src, node.arg)
+                if origin.recording:
+                    origin.inherit(node, new)
+                if new in done:
+                    done[node] = done[new]
+                    continue
+                if new in next_step:
+                    raise self._loop()
+                if new._normal & bit:
+                    done[node] = done[new] = new
+                    continue
+            tried += 1
+            try:
+                matcher = matchers[new.op]
+            except KeyError:
+                matcher = self.rules.matcher(new.op)
+            result = None if matcher is None else matcher(new, ctx)
+            if result is None:
+                done[node] = done[new] = new
+                if bit:
+                    _keep_normal(new, new._normal | bit)
+                continue
+            self._log_rewrite()
+            if origin.recording:
+                origin.inherit(new, result)
+            if result in done:
+                done[node] = done[new] = done[result]
+                continue
+            if result in next_step or result is node:
+                raise self._loop()
+            for before in {node, new}:
+                next_step[before] = result
+                opened.append(before)
+                stack.append(_RESULT)
+            stack.append(result)
         Statistics.tried += tried
         Statistics.made += made
         return done[self.root]

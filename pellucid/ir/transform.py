@@ -44,7 +44,7 @@ def rebuild(root: UOp, visit: Rebuild) -> UOp:
     """
     done: dict[UOp, UOp] = {}
     for node in root.toposort():
-        after = done[node] = visit(node, tuple(done[s] for s in node.src))
+        after = done[node] = visit(node, tuple([done[s] for s in node.src]))
         if origin.recording and after is not node:
             origin.inherit(node, after)
     return done[root]
@@ -93,7 +93,7 @@ def _substitute(root: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: M
         if not _depends(node, mapping):
             done[node] = node
         elif not _binds(node):
-            done[node] = node.with_sources(tuple(done[s] for s in node.src))
+            done[node] = node.with_sources(tuple([done[s] for s in node.src]))
         else:
             done[node] = _rebind(node, mapping, fresh, memo)
         if origin.recording and done[node] is not node:
@@ -106,7 +106,7 @@ def _binds(node: UOp) -> bool:
 
 
 def _depends(node: UOp, mapping: Mapping[UOp, UOp]) -> bool:
-    return any(r in mapping for r in node.ranges)
+    return not mapping.keys().isdisjoint(node.ranges)
 
 
 def _rebind(node: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: Memo) -> UOp:

@@ -104,17 +104,20 @@ class fact(Generic[T]):  # noqa: N801  (used as a decorator)
 
     def fill(self, node: UOp) -> T:
         """Compute the fact for *node*, after all sources that lack it."""
-        slot, compute = self.slot, self.compute
+        slot, compute, keep = self.slot, self.compute, UOp.__dict__[self.slot].__set__
         stack = [node]
         while stack:
             top = stack[-1]
-            missing = [s for s in top.src if not hasattr(s, slot)]
-            if missing:
-                stack.extend(missing)
+            waiting = False
+            for source in top.src:
+                if not hasattr(source, slot):
+                    stack.append(source)
+                    waiting = True
+            if waiting:
                 continue
             stack.pop()
             if not hasattr(top, slot):
-                object.__setattr__(top, slot, compute(top))
+                keep(top, compute(top))
         return getattr(node, slot)  # type: ignore[no-any-return]
 
 
@@ -144,6 +147,10 @@ class UOp:
     dtype: Final[DType]  # type: ignore[misc]
     src: Final[tuple[UOp, ...]]  # type: ignore[misc]
     arg: Final[Any]  # type: ignore[misc]
+    _content: bytes
+    _normal: int
+    _ranges: tuple[UOp, ...]
+    _shape: Shape | None
 
     def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
         """Return the one node with these parts, making it if there is none."""
@@ -158,6 +165,7 @@ class UOp:
         _set_dtype(node, dtype)
         _set_src(node, src)
         _set_arg(node, arg)
+        _set_normal(node, 0)
         mine = _Reference(node, _forget)
         mine.key = key
         with _lock:
@@ -410,7 +418,7 @@ class UOp:
         rule = self.op.shape
         if rule is None:
             return None
-        shapes = [s.shape for s in self.src]
+        shapes = [s._shape for s in self.src]
         if None in shapes:
             return None if self.op.group is not _ELEMENTWISE else ()
         return rule(shapes, self.arg)  # type: ignore[arg-type]
@@ -436,25 +444,30 @@ class UOp:
         """RANGEs that this node depends on and that no END or REDUCE below it has closed, by id."""
         if self.op is Ops.RANGE:
             return (self,)
-        if not self.src:
+        src = self.src
+        if not src:
             return ()
-        first = self.src[0].ranges
+        first = src[0]._ranges
         if self.op is Ops.END or self.op is Ops.REDUCE:
-            closed = self.src[1:]
-            return tuple(r for r in first if r not in closed)
-        if all(s.ranges is first or not s.ranges for s in self.src[1:]):
+            closed = src[1:]
+            return tuple([r for r in first if r not in closed])
+        for source in src[1:]:
+            if source._ranges is not first and source._ranges:
+                break
+        else:
             return first
-        found = {r for s in self.src for r in s.ranges}
+        found = {r for s in src for r in s._ranges}
+        for source in src:
+            if len(source._ranges) == len(found):  # it has them all, in order
+                return source._ranges
         return tuple(sorted(found, key=lambda r: (r.arg.id, r.arg.kind.value)))
 
     @fact
     def content(self) -> bytes:
         """Content key: 16 bytes that follow from structure alone, equal in every process."""
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update(f"{self.op.name} {self.dtype} {arg_text(self.arg)}".encode())
-        for source in self.src:
-            digest.update(source.content)
-        return digest.digest()
+        own = f"{self.op.name} {self.dtype} {'None' if self.arg is None else arg_text(self.arg)}"
+        parts = [own.encode(), *[s._content for s in self.src]]
+        return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
 
     @property
     def key(self) -> str:
@@ -499,12 +512,12 @@ class UOp:
         done: dict[UOp, UOp] = dict(mapping)
         for node in self.toposort(lambda n: n not in mapping):
             if node not in done:
-                done[node] = node.with_sources(tuple(done[s] for s in node.src))
+                done[node] = node.with_sources(tuple([done[s] for s in node.src]))
         return done[self]
 
 
-_set_op, _set_dtype, _set_src, _set_arg, _set_shape = (
-    UOp.__dict__[name].__set__ for name in ("op", "dtype", "src", "arg", "_shape")
+_set_op, _set_dtype, _set_src, _set_arg, _set_normal, _set_shape = (
+    UOp.__dict__[name].__set__ for name in ("op", "dtype", "src", "arg", "_normal", "_shape")
 )
 """What gives a node its parts, once: `UOp.__setattr__` refuses."""
 

@@ -134,12 +134,13 @@ def divide_by_power_of_two(x: UOp, k: UOp) -> UOp | None:
     return x * k.const_like(reciprocal) if exact and normal else None
 
 
-@rule(P(COMMUTATIVE, X, Y))
-def order_sources(node: UOp, x: UOp, y: UOp) -> UOp | None:
+@rule(*COMMUTATIVE)
+def order_sources(node: UOp) -> UOp | None:
     """Sources of a commutative op stand in one order: literals last, loops first."""
-    if is_before(x, y) or (node.op is Ops.ADD and node.dtype.kind is Kind.INDEX):
+    if node.op is Ops.ADD and node.dtype.kind is Kind.INDEX:
         return None  # index sums: sort_terms
-    return UOp(node.op, node.dtype, (y, x), node.arg)
+    x, y = node.src
+    return None if is_before(x, y) else UOp(node.op, node.dtype, (y, x), node.arg)
 
 
 @rule(P(Ops.ADD, P(Ops.ADD, X, K), Y, kinds=INTEGERS))
@@ -159,9 +160,10 @@ def _regrouped(node: UOp, x: UOp, y: UOp, last: UOp) -> UOp:
     return UOp(op, node.dtype, (UOp(op, node.dtype, (x, y)), last))
 
 
-@rule(P(Ops.ADD, X, Y, kinds=(Kind.INDEX,)))
-def sort_terms(node: UOp, x: UOp, y: UOp) -> UOp | None:
+@rule(P(Ops.ADD, kinds=(Kind.INDEX,)))
+def sort_terms(node: UOp) -> UOp | None:
     """A sum of index terms stands in normal order, equal terms collected, quotients rejoined."""
+    x, y = node.src
     if y.op is Ops.CONST and x.op is not Ops.ADD and x.op is not Ops.SPLAT:
         return None
     if count_terms(node, MANY_TERMS) >= MANY_TERMS:

@@ -166,9 +166,10 @@ def _without_small_terms(terms: Terms, literal: int) -> tuple[Terms, int]:
     return terms, literal
 
 
-@rule(P((Ops.CMPEQ, Ops.CMPNE), X, Y))
-def order_equality(node: UOp, x: UOp, y: UOp) -> UOp | None:
+@rule(Ops.CMPEQ, Ops.CMPNE)
+def order_equality(node: UOp) -> UOp | None:
     """x == y and x != y for index sums, in normal form."""
+    x, y = node.src
     if x.dtype.kind is not Kind.INDEX or _is_large(x, y):
         return None
     terms = _difference(x, y)

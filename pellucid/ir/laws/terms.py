@@ -22,14 +22,22 @@ _RANK = {op: number for number, op in enumerate(Ops.all())}
 MANY_TERMS = 64
 
 
-def order_key(node: UOp) -> tuple[int, int, bytes]:
-    """Where a term stands in a sum: by op, by number, by content; literals last."""
+def _place(node: UOp) -> tuple[int, int]:
+    """Where a term stands in a sum, roughly: by op, loops by number, literals last."""
     op = node.op
     if op is Ops.CONST:
-        return (1 << 20, 0, node.content)
+        return (1 << 20, 0)
     if op is Ops.RANGE and node.src[0].is_const:
-        return (0, node.arg.id, f"{node.src[0].arg} {node.arg.kind}".encode())
-    return (_RANK[op] + 1, 0, node.content)
+        return (0, node.arg.id)
+    return (_RANK[op] + 1, 0)
+
+
+def _order_key(node: UOp) -> tuple[int, int, bytes]:
+    """Where a term stands in a sum: by place, then by content."""
+    op = node.op
+    if op is Ops.RANGE and node.src[0].is_const:
+        return (*_place(node), f"{node.src[0].arg} {node.arg.kind}".encode())
+    return (*_place(node), node.content)
 
 
 def is_before(left: UOp, right: UOp) -> bool:
@@ -172,7 +180,12 @@ def _vector_sum(terms: Terms, like: UOp) -> UOp:
 def ordered_bases(terms: Terms) -> list[UOp]:
     """The bases of *terms* in normal order, without the literal."""
     bases = [b for b, c in terms.items() if b is not None and c]
-    return sorted(bases, key=order_key) if len(bases) > 1 else bases
+    if len(bases) < 2:
+        return bases
+    by_place = {_place(b): b for b in bases}
+    if len(by_place) == len(bases):  # nearly always: no content has to be computed
+        return [by_place[place] for place in sorted(by_place)]
+    return sorted(bases, key=_order_key)
 
 
 def scaled(base: UOp, coefficient: int) -> UOp:
