@@ -28,6 +28,7 @@ SHOWN: dict[str, Callable[[], UOp]] = {
     "threads": lambda: kernels.fused(1 << 21),
     "scatter": kernels.scatter,
     "copy_then_scatter": kernels.copy_then_scatter,
+    "dear_rows": lambda: kernels.dear_rows(3, 64),
 }
 
 
