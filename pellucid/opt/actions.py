@@ -13,6 +13,7 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one
+    pad(axis, f)       an output axis grows to a multiple of f; what is too much is masked (edges.py)
     pack(axis, slot)   what the loops inside of the axis read of a parameter is copied first
     hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
 
@@ -46,6 +47,7 @@ from pellucid.ir.transform import Fresh, fresh_ranges, next_range_id, substitute
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions, size_of
 from pellucid.opt.buffers import hoist, pack
+from pellucid.opt.edges import pad
 from pellucid.opt.legal import (
     filled_along,
     known_size,
@@ -317,6 +319,7 @@ _STEPS: dict[str, Step] = {
     "thread": _thread,
     "swap": _swap,
     "cascade": _cascade,
+    "pad": pad,
     "pack": pack,
     "hoist": hoist,
     "stage": stage,
