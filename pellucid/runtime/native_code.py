@@ -15,7 +15,8 @@ the workers, so a kernel never waits for a core that is busy elsewhere. Whoever 
 moment and then sleeps on a futex. Words that different threads write lie in cache lines of their
 own.
 
-    caller    entry, pending = n;  launch += 1;  wake sleepers;  claim parts;  wait for pending = 0
+    caller    close the last launch;  entry, pending = n;  launch += 1, part = 0;  wake sleepers;
+              claim parts;  wait for pending = 0
     worker    wait for another launch;  claim parts;  pending -= 1 after each;  the last one wakes
 
 Workers are started when a kernel first needs them, with all signals blocked, never touch Python,
@@ -294,6 +295,8 @@ begin:
   %n = trunc i64 %wide to i32
   %others = sub i32 %n, 1
   call void @pool_grow(i32 %others)
+  ; close the last launch: a late thread must not take the new numbers for more parts of it
+  %closed = atomicrmw or ptr @work, i64 4294967295 seq_cst, align 8
   store atomic ptr %entry, ptr @entry seq_cst, align 8
   store atomic i32 %n, ptr @parts seq_cst, align 4
   store atomic i32 %n, ptr @pending seq_cst, align 4

@@ -170,6 +170,21 @@ def test_many_threads_play_at_once(functions: Native) -> None:
     assert not errors
 
 
+def test_kernels_of_different_widths_in_turn(functions: Native) -> None:
+    step = load(STEP_IR, "step")
+    out = array("q", [0] * 30)
+    tapes = []
+    for num_threads in (2, 30, 3, 9, 5):  # a late thread may not take a part of the next, wider one
+        steps = [Step(step.function_address, (out.buffer_info()[0],), (1,), num_threads, 8)]
+        tapes.append((num_threads, Tape(steps, step)))
+        tapes[-1][1].take_scratch()
+    for _ in range(4000):
+        for num_threads, tape in tapes:
+            out[:] = array("q", [0] * 30)
+            tape.run()
+            assert out.tolist() == [t + 1 for t in range(num_threads)] + [0] * (30 - num_threads)
+
+
 def test_workers_sleep_stop_and_start_again(functions: Native) -> None:
     step = load(STEP_IR, "step")
     out = array("q", [0] * 3)
