@@ -13,7 +13,7 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one
-    pad(axis, f)       an output axis grows to a multiple of f; what is too much is masked (edges.py)
+    pad(axis, f)       an output axis grows to a multiple of f, masked at its end (edges.py)
     pack(axis, slot)   what the loops inside of the axis read of a parameter is copied first
     hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
 

@@ -34,6 +34,7 @@ from pellucid.opt.cost import Costs, body_size
 from pellucid.opt.legal import buffer_uses
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
+from pellucid.opt.tiles import plan_tiles
 
 MAX_RUN = 16
 """The most terms that one accumulator adds before its sum is added to the next level's."""
@@ -51,6 +52,8 @@ def choose(sink: UOp, target: Target) -> Plan:
     """Choose actions for a kernel, and apply them."""
     plan = Plan(sink, target)
     if sink.arg.ordered:
+        return plan
+    if plan_tiles(plan):
         return plan
     _plan_rows(plan)
     costs = Costs(plan.sink, target)

@@ -1,0 +1,459 @@
+"""The loop structure of products of matrices: register tiles, packed panels, blocks of a long sum.
+
+    c[i, j] = sum over k of a[i, k] * b[k, j]                      1024 x 1024 x 1024, 16 lanes
+
+    for each panel of 64 columns (these are shared out among threads):
+        copy b[:, panel] to local memory, rows side by side        if b does not stay in cache
+        for 4 rows of a:
+            for runs of k: for k in a run:  16 vectors of sums += 4 numbers of a * 4 vectors of b
+            store 4 x 64 sums
+
+A long k is cut in blocks outside of the rows, so that the panel stays in cache; the sums wait in
+local memory from block to block. One row alone uses nothing twice: then b is read as it lies in
+memory, a few rows of b at a time, and the sums of a stretch of columns stay in cache.
+
+A plan here is a list of actions as any other. What fits no shape below is left to heuristic.py.
+
+Rounding: each level of a sum adds at most MAX_RUN products to one accumulator. Adding n equal
+numbers one after the other ends within n / 8 epsilons (measured; the bias of the last binade),
+and semantics.md allows 2 * log2(n) for the whole of it.
+
+Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008; the
+design's cpu.md, sections 2 and 7.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pellucid.ir.arg import AxisKind
+from pellucid.ir.op import Ops
+from pellucid.ir.transform import next_range_id
+from pellucid.ir.uop import UOp
+from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stores_of, stride_of
+from pellucid.opt.cost import BYTES_PER_US, CYCLES_PER_US
+from pellucid.opt.plan import Pieces, Plan
+
+MAX_RUN = 96
+"""The most terms that one accumulator adds before its sum is added to the next level's."""
+LEAST_WORK = 4096
+"""Smaller products are not worth a plan of their own."""
+THREADING_US = 100.0
+"""Kernels that take longer than this are worth waking threads."""
+STREAM_ROWS = 8
+"""How many rows of a matrix are read side by side, when nothing of it is used twice."""
+STREAM_BYTES = 8192
+"""How much of each row: the sums of so many columns stay in the first cache."""
+MAX_DEPTH = 2048
+"""The most rows of a panel that are copied at a time."""
+
+
+def plan_tiles(plan: Plan) -> bool:
+    """Plan a product of matrices, or of a row and a matrix; False when the kernel is neither."""
+    product = _Product.of(plan)
+    if product is None:
+        return False
+    if product.is_tile(plan):
+        _Tiles(plan, product).plan()
+        return True
+    if product.is_stream(plan):
+        _Stream(plan, product).plan()
+        return True
+    return False
+
+
+# ---- what the kernel is ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Product:
+    """One nest of output loops around one sum over one axis.
+
+    wide: the read whose lanes run along *column*, the output axis that is contiguous when stored.
+    row: the output axis along which *wide* is used again; None where there is none.
+    """
+
+    node: UOp
+    wide: UOp
+    column: UOp
+    row: UOp | None
+    inner: UOp
+    others: tuple[UOp, ...]
+
+    @staticmethod
+    def of(plan: Plan) -> _Product | None:
+        """Read a kernel, or give None."""
+        sink = plan.sink
+        effect = sink.src[0] if len(sink.src) == 1 else None
+        nodes = list(reductions(sink))
+        if effect is None or effect.op is not Ops.END or len(nodes) != 1:
+            return None
+        node, outputs = nodes[0], effect.src[1:]
+        if len(node.src) != 2 or any(n.op is Ops.DEFINE for n in sink.toposort()):
+            return None
+        if any(size_of(r) is None for r in (*outputs, node.src[1])):
+            return None
+        if effect.src[0].op not in (Ops.STORE, Ops.GROUP):
+            return None
+        return _Product._read(plan, node, outputs)
+
+    @staticmethod
+    def _read(plan: Plan, node: UOp, outputs: tuple[UOp, ...]) -> _Product | None:
+        places = [s.src[0].src[1] for s in stores_of(plan.sink)]
+        columns = [r for r in outputs if all(stride_of(p, r) == 1 for p in places)]
+        column = columns[-1] if columns else None
+        if column is None or column not in node.ranges or not node.dtype.is_float:
+            return None
+        sides = node.src[0].src if node.src[0].op is Ops.MUL else (node.src[0],)
+        wide_sides = [s for s in sides if column in s.ranges]
+        reads = [_plain_read(s) for s in wide_sides]
+        wide = reads[0] if len(reads) == 1 else None
+        inner = node.src[1]
+        if wide is None or inner not in wide.ranges:
+            return None
+        rows = [r for r in outputs if r in node.ranges and r not in wide.ranges]
+        if len(rows) > 1:
+            return None
+        taken = (column, *rows)
+        others = tuple(r for r in outputs if r not in taken)
+        return _Product(node, wide, column, rows[0] if rows else None, inner, others)
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True where the lanes of *wide* are neighbours in memory."""
+        return stride_of(self.wide.src[1], self.column) == 1
+
+    def size(self, axis: UOp | None) -> int:
+        """The size of an axis; 1 for none."""
+        return 1 if axis is None else size_of(axis) or 1
+
+    @property
+    def work(self) -> int:
+        """How many products are added."""
+        ranges = (self.column, self.row, self.inner, *self.others)
+        return math.prod(self.size(r) for r in ranges)
+
+    def is_tile(self, plan: Plan) -> bool:
+        """True where several rows use the same columns."""
+        target = plan.target
+        if self.row is None or self.work < LEAST_WORK or self.node.arg.op is not Ops.ADD:
+            return False
+        columns, lanes = self.size(self.column), target.max_lanes(max(4, self.node.dtype.itemsize))
+        masked = columns % lanes == 0 or target.has_masked_memory
+        fits = columns >= lanes or (masked and 2 * columns > lanes)
+        return lanes > 1 and masked and fits and (self.is_contiguous or self.size(self.row) >= 16)
+
+    def is_stream(self, plan: Plan) -> bool:
+        """True where a large matrix is read once, row by row."""
+        columns, inner = self.size(self.column), self.size(self.inner)
+        step = stride_of(self.wide.src[1], self.inner) or 0
+        size_bytes = columns * inner * self.wide.dtype.itemsize
+        long = columns >= 256 and inner >= 2 * STREAM_ROWS and step >= columns
+        return long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
+
+
+def _plain_read(side: UOp) -> UOp | None:
+    """The one INDEX that a side of a product is, below casts."""
+    while side.op is Ops.CAST:
+        side = side.src[0]
+    is_plain = side.op is Ops.INDEX and len(side.src) == 2 and side.src[0].op is Ops.PARAM
+    return side if is_plain else None
+
+
+# ---- matrices ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """One nest of the plan: a panel's loop (None: there is one panel), rows, columns, the sum."""
+
+    panel: int | None
+    row: int
+    column: int
+    inner: int
+
+
+class _Tiles:
+    """The plan of a product of two matrices, or of many."""
+
+    def __init__(self, plan: Plan, product: _Product) -> None:
+        self.kernel, self.product = plan, product
+        target = plan.target
+        self.lanes = target.max_lanes(max(4, product.node.dtype.itemsize))
+        self.most_vectors = 4 if target.num_vector_registers >= 32 else 2
+        self.accumulators = target.num_vector_registers // 2
+        self.rows = product.size(product.row)
+        self.slot: int = product.wide.src[0].arg.slot
+        item_bytes = product.wide.dtype.itemsize
+        inner, columns = product.size(product.inner), product.size(product.column)
+        self.cache = target.l2_bytes // 2
+        is_large = columns * inner * item_bytes > self.cache and self.rows >= 16
+        self.is_packed = is_large or not product.is_contiguous
+        self.depth = self._depth(inner, item_bytes)
+
+    def _depth(self, inner: int, item_bytes: int) -> int:
+        """How much of the sum is done for all rows before the next block of it."""
+        width = self.most_vectors * self.lanes * item_bytes
+        if not self.is_packed or inner * width <= self.cache:
+            return inner
+        return max(MAX_RUN, min(MAX_DEPTH, 1 << (self.cache // width).bit_length() - 1))
+
+    def plan(self) -> None:
+        """Panels of columns, then tiles in each, then runs of the sum."""
+        self._order()
+        column = self._column().arg.id
+        size = self.kernel.size(column)
+        if size % self.lanes:
+            self.kernel.do("pad", column, self.lanes, "masks are cheaper than a scalar rest")
+            size = self.kernel.size(column)
+        segments = self._panels(column, size)
+        for segment in segments:
+            self._plan_segment(segment)
+        busy_us = self.product.work / self.lanes / CYCLES_PER_US
+        target = self.kernel.target
+        if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
+            self._thread(segments[0], f"it takes about {busy_us:.0f} us on one core")
+
+    def _column(self) -> UOp:
+        return self.kernel.axis(self.product.column.arg.id)
+
+    def _order(self) -> None:
+        """Columns, then rows, inside of all other loops."""
+        product = self.product
+        last = [product.column, product.row]
+        wanted = [r.arg.id for r in (*product.others, *last) if r is not None]
+        for place, number in enumerate(wanted):
+            now = axes_of(self.kernel.sink)[place].arg.id
+            if now != number:
+                reason = "rows of a panel follow each other, so that it stays in cache"
+                self._swap(now, number, reason)
+
+    def _swap(self, number: int, other: int, reason: str) -> None:
+        axes = axes_of(self.kernel.sink)
+        self.kernel.do("swap", number, axes.index(self.kernel.axis(other)), reason)
+
+    def _panels(self, column: int, size: int) -> list[_Segment]:
+        """Split the columns in panels; the nest of the panels, and that of the rest."""
+        width = self.most_vectors * self.lanes
+        pieces = Pieces(None, column, None)
+        if size > width:
+            pieces = self.kernel.do("split", column, width, "a panel has all vectors of a tile")
+        parts = [(pieces.outer, pieces.inner), (None, pieces.rest)]
+        return [self._segment(panel, part) for panel, part in parts if part is not None]
+
+    def _segment(self, panel: int | None, column: int) -> _Segment:
+        plan = self.kernel
+        axis = plan.axis(column)
+        end = end_of(plan.sink, axis)
+        node = next(n for n in reductions(plan.sink) if axis in n.ranges)
+        assert end is not None
+        row = end.src[-1].arg.id
+        self._swap(column, row, "lanes stand inside of rows")
+        return _Segment(panel, row, column, node.src[1].arg.id)
+
+    def _plan_segment(self, segment: _Segment) -> None:
+        plan = self.kernel
+        level, row, column, inner = segment.panel, segment.row, segment.column, segment.inner
+        outputs = [column]
+        if self.depth < plan.size(inner):
+            level, inner, (_, cleared, row, column) = self._block(segment)
+            outputs += [cleared, column]
+        if self.is_packed:
+            self._pack(row if level is None else level)
+        vectors = plan.size(column) // self.lanes
+        for number in outputs:
+            self._vectors(number)
+        self._runs(inner)
+        self._upcast_rows(row, vectors)
+
+    def _block(self, segment: _Segment) -> tuple[int, int, tuple[int, int, int, int]]:
+        """Cut the sum in blocks outside of the rows: the block, what is inside, the new loops."""
+        plan = self.kernel
+        reason = f"blocks of {self.depth} keep the panel in cache"
+        pieces = plan.do("split", segment.inner, self.depth, reason)
+        end = end_of(plan.sink, plan.axis(segment.row))
+        assert end is not None
+        assert pieces.outer is not None
+        kept = end.src[1:].index(plan.axis(segment.row))
+        first = next_range_id(plan.sink)
+        plan.do("hoist", pieces.outer, kept, reason)
+        return pieces.outer, pieces.inner, (first, first + 1, first + 2, first + 3)
+
+    def _pack(self, level: int) -> None:
+        """Copy the panel; along its columns where they are contiguous, else along the sum."""
+        plan = self.kernel
+        first = next_range_id(plan.sink)
+        plan.do("pack", level, self.slot, "a panel read by all rows lies side by side in cache")
+        if self.product.is_contiguous:
+            self._vectors(first + 1)
+        else:
+            self._swap(first, first + 1, "the copy reads along memory")
+
+    def _vectors(self, number: int) -> None:
+        """Lanes along columns, and a copy for each vector."""
+        pieces = self.kernel.do("lanes", number, self.lanes, "accesses are contiguous along it")
+        if pieces.outer is not None:
+            self.kernel.do("upcast", pieces.outer, 0, _TILE)
+
+    def _runs(self, inner: int) -> None:
+        """Nest the sum, so that no accumulator adds many terms."""
+        reason = f"no accumulator adds more than about {MAX_RUN} products"
+        while self.kernel.size(inner) > MAX_RUN:
+            length = run_length(self.kernel.size(inner))
+            outer = self.kernel.do("cascade", inner, length, reason).outer
+            if outer is None:
+                return
+            inner = outer
+
+    def _upcast_rows(self, row: int, vectors: int) -> None:
+        plan = self.kernel
+        size = plan.size(row)
+        amount = tile_rows(size, max(1, self.accumulators // vectors))
+        if amount < 2:
+            return
+        pieces = plan.do("upcast", row, amount, _TILE)
+        if pieces.rest is not None:
+            plan.do("upcast", pieces.rest, 0, "the rest of the rows")
+
+    def _thread(self, segment: _Segment, reason: str) -> None:
+        """Share out matrices, or panels, or rows."""
+        plan = self.kernel
+        loops = [r.arg.id for r in self.product.others]
+        if segment.panel is not None:
+            loops.append(segment.panel)
+        if not self.is_packed or segment.panel is None:
+            loops.append(segment.row)
+        thread_best(plan, loops, reason)
+
+
+_TILE = "each value loaded is used by several accumulators"
+
+
+def thread_best(plan: Plan, numbers: list[int], reason: str) -> None:
+    """Share out the one of some loops that keeps all cores busy longest."""
+    present = {a.arg.id: a for a in axes_of(plan.sink)}
+    loops = [present[n] for n in numbers if n in present]
+    loops = [r for r in loops if r.arg.kind is AxisKind.LOOP and (size_of(r) or 1) > 1]
+    if not loops:
+        return
+    axis = max(loops, key=lambda r: (round(_balance(r, plan.target.cores), 1), -loops.index(r)))
+    end = end_of(plan.sink, axis)
+    if end is None or not is_outermost(plan.sink, end):
+        return
+    first = end.src[1]
+    if first is not axis:
+        place = axes_of(plan.sink).index(first)
+        plan.do("swap", axis.arg.id, place, "the axis for threads stands outermost")
+    plan.do("thread", axis.arg.id, 0, reason)
+
+
+def is_outermost(sink: UOp, end: UOp) -> bool:
+    """True for a nest that no other nest stands around."""
+    parts = list(sink.src)
+    while parts:
+        part = parts.pop()
+        if part is end:
+            return True
+        parts += part.src if part.op is Ops.GROUP else ()
+    return False
+
+
+def _balance(axis: UOp, cores: int) -> float:
+    """The part of the cores' time that is used when they share an axis."""
+    size = size_of(axis) or 1
+    return size / (-(-size // cores) * cores)
+
+
+def tile_rows(size: int, most: int) -> int:
+    """How many rows a tile has: as many as fit, a few more or less where that leaves no rest.
+
+    >>> [tile_rows(n, 4) for n in (3, 64, 65, 66, 127)]
+    [3, 4, 5, 6, 4]
+    """
+    if size <= most:
+        return size
+    near = (most, most + 1, most + most // 2, most - 1)
+    return next((n for n in near if n > 1 and size % n == 0), most)
+
+
+# ---- one row -----------------------------------------------------------------------------------
+
+
+class _Stream:
+    """The plan of a row times a matrix, or of the sums of its columns."""
+
+    def __init__(self, plan: Plan, product: _Product) -> None:
+        self.kernel, self.product = plan, product
+        self.lanes = plan.target.max_lanes(max(4, product.node.dtype.itemsize))
+
+    def plan(self) -> None:
+        """Stretches of columns; for each, rows a few at a time."""
+        plan, product = self.kernel, self.product
+        column = product.column.arg.id
+        busy_us = product.work * product.wide.dtype.itemsize / BYTES_PER_US
+        shared = plan.target.has_threads and plan.target.cores > 1 and busy_us >= THREADING_US
+        size = plan.size(column)
+        if size % self.lanes:
+            plan.do("pad", column, self.lanes, "masks are cheaper than a scalar rest")
+            size = plan.size(column)
+        width = STREAM_BYTES // product.wide.dtype.itemsize
+        if shared:
+            width = min(width, size // plan.target.cores)
+        width = max(self.lanes, width // self.lanes * self.lanes)
+        pieces = Pieces(None, column, None)
+        if width < size:
+            reason = "the sums of a stretch of columns stay in the first cache"
+            pieces = plan.do("split", column, width, reason)
+        for part in (pieces.inner, pieces.rest):
+            if part is not None:
+                node = next(n for n in reductions(plan.sink) if plan.axis(part) in n.ranges)
+                self._blocks(part, node.src[1].arg.id)
+        if shared:
+            loops = [r.arg.id for r in product.others]
+            loops += [pieces.outer] if pieces.outer is not None else []
+            thread_best(plan, loops, f"it takes about {busy_us:.0f} us on one core")
+
+    def _blocks(self, column: int, inner: int) -> None:
+        """A few rows side by side; then blocks of a sum, each outside of the columns."""
+        plan = self.kernel
+        reason = "rows side by side are several streams"
+        rows = plan.do("split", inner, STREAM_ROWS, reason)
+        for part in (rows.inner, rows.rest):
+            if part is not None:
+                plan.do("unroll", part, 0, reason)
+        columns = [column]
+        for level in self._levels(rows.outer):
+            end = end_of(plan.sink, plan.axis(columns[-1]))
+            assert end is not None
+            kept = end.src[1:].index(plan.axis(columns[-1]))
+            first = next_range_id(plan.sink)
+            plan.do("hoist", level, kept, "columns are read along memory; their sums wait in cache")
+            columns += [first, first + 1]
+        for number in columns:
+            pieces = plan.do("lanes", number, self.lanes, "accesses are contiguous along it")
+            if pieces.outer is not None and plan.size(pieces.outer) % 2 == 0:
+                plan.do("upcast", pieces.outer, 2, "two vectors a turn")
+
+    def _levels(self, number: int | None) -> list[int]:
+        """Split a loop until each level is short; the levels, outermost first."""
+        plan = self.kernel
+        levels: list[int] = []
+        while number is not None and plan.size(number) > MAX_RUN:
+            size = plan.size(number)
+            reason = f"no sum grows by more than about {MAX_RUN} terms"
+            pieces = plan.do("split", number, run_length(size), reason)
+            levels, number = [pieces.inner, *levels], pieces.outer
+        return [number, *levels] if number is not None else levels
+
+
+def run_length(size: int) -> int:
+    """How many terms of a sum to add at a time: a divisor if there is one, else even blocks.
+
+    >>> [run_length(n) for n in (1024, 768, 131, 2000)]
+    [64, 96, 66, 80]
+    """
+    for length in range(MAX_RUN, MAX_RUN // 2 - 1, -1):
+        if size % length == 0:
+            return length
+    return -(-size // -(-size // MAX_RUN))
