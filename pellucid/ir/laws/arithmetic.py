@@ -93,12 +93,6 @@ def mul_literals(x: Index | Wrap, a: Known, b: Known) -> Equation:
 
 
 @law
-def distribute_literal(x: Index, y: Index, a: Known) -> Equation:
-    """A literal factor goes to every term of a sum."""
-    return (x + y) * a, x * a + y * a
-
-
-@law
 def collect_same(x: Index | Wrap) -> Equation:
     """Twice the same term is one term times two."""
     return x + x, x * 2
