@@ -99,6 +99,14 @@ def all_ends(sink: UOp) -> list[UOp]:
     return [node for node in sink.toposort() if node.op is Ops.END]
 
 
+def keeps_rows(sink: UOp, first: UOp, second: UOp) -> bool:
+    """True when no reduction stands in the loop of one of two output axes and not in the other's.
+
+    If one does, it is computed again and again where the other loop moves outside of it.
+    """
+    return all((first in n.ranges) == (second in n.ranges) for n in reductions(sink))
+
+
 def reduces_over(sink: UOp, axis: UOp) -> list[UOp]:
     """The REDUCEs that close *axis*."""
     return [node for node in reductions(sink) if axis in node.src[1:]]

@@ -17,6 +17,7 @@ from pellucid.ir.bounds import bounds
 from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, reduces_over, reductions, size_of, stride_of
+from pellucid.opt.legal import buffer_uses
 
 GATHER_COST = 1.5
 """Price of a scalar load that fills one lane, in scalar accesses."""
@@ -48,6 +49,7 @@ class Costs:
         for node in [*self.work, *self.accesses]:
             for axis in own_ranges(node):
                 self.widths[axis] = max(self.widths.get(axis, 1), _width(node))
+        self.around_buffers = {r for n in buffer_uses(sink) for r in n.ranges}
         self.stored = {n.src[0] for n in nodes if n.op is Ops.STORE}
         self.counts: dict[tuple[UOp, ...], int] = {}
         self.bodies = {r: n.src[0].ranges for n in reductions(sink) for r in n.src[1:]}

@@ -29,9 +29,8 @@ from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stride_of
+from pellucid.opt.axes import axes_of, end_of, keeps_rows, reductions, size_of, stride_of
 from pellucid.opt.cost import Costs, body_size
-from pellucid.opt.legal import buffer_uses
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
 from pellucid.opt.tiles import plan_tiles
@@ -73,12 +72,13 @@ def choose(sink: UOp, target: Target) -> Plan:
 
 def _plan_rows(plan: Plan) -> None:
     """Keep dear values of a row in local memory, where several loops over it need them."""
+    across = _choose_lanes(Costs(plan.sink, plan.target))
     for ranges in _reduced_nests(plan.sink):
         if ranges[0] not in axes_of(plan.sink):
             continue
         shared = dearest(shared_values(plan.sink, ranges[0]))
-        if shared is None or shared.cost < DEAR_IN_ROW:
-            continue
+        if shared is None or shared.cost < DEAR_IN_ROW or shared.outer.intersection(across):
+            continue  # lanes across rows, as in a softmax of columns, would share one row
         if 64 <= shared.num_bytes <= plan.target.l2_bytes // 2:
             reason = f"{len(shared.copies)} loops over a row compute it, and it costs a lot"
             plan.do("stage", ranges[0].arg.id, 0, reason)
@@ -89,13 +89,12 @@ def _plan_rows(plan: Plan) -> None:
 
 def _choose_lanes(costs: Costs) -> dict[UOp, int]:
     """The axes that become lanes, with how many."""
-    around_rows = {r for node in buffer_uses(costs.sink) for r in node.ranges}
     gains = {
         axis: costs.gain(axis)
         for axis in costs.axes
         if costs.target.has_lanes
         and costs.lanes_of(axis) >= min(4, costs.most_lanes(axis)) > 1
-        and axis not in around_rows
+        and axis not in costs.around_buffers
     }
     ranked = sorted((a for a in gains if gains[a] > 0), key=lambda a: -gains[a])
     together = {n.ranges for n in costs.sink.toposort() if len(n.ranges) > 1}
@@ -260,7 +259,7 @@ def _choose_tile(costs: Costs, lanes: dict[UOp, int]) -> _Tile:
     sums = [n for n in reductions(costs.sink) if n.ranges]
     if not sums:
         return tile
-    outputs = [a for a in costs.axes if a not in costs.reduced]
+    outputs = [a for a in costs.axes if a not in costs.reduced | costs.around_buffers]
     inside = [a for a in costs.accesses if any(r in costs.reduced for r in a.ranges)]
     registers = costs.target.num_vector_registers
     budget = max(1, registers // 2 // len(sums))
@@ -341,7 +340,9 @@ def _unroll_short_loops(plan: Plan, costs: Costs) -> None:
     outputs = [a for a in axes_of(plan.sink) if end_of(plan.sink, a) is not None]
     for axis in reversed(outputs):
         size = size_of(axis)
-        if size is None or not 2 <= size <= budget or axis.arg.kind is not AxisKind.LOOP:
+        if axis in costs.around_buffers or axis.arg.kind is not AxisKind.LOOP:
+            return
+        if size is None or not 2 <= size <= budget:
             return
         plan.do("upcast", axis.arg.id, 0, "the innermost loop is short")
         budget //= size
@@ -353,7 +354,8 @@ def _divided_axes(plan: Plan, costs: Costs) -> list[UOp]:
     divisions = [n for n in nodes if n.op in (Ops.FLOORDIV, Ops.FLOORMOD) and n.dtype.is_index]
     divided = {r: None for n in divisions for r in n.ranges}
     most = MAX_BODY_NODES // max(1, len(nodes) // 2)
-    return [r for r in divided if r not in costs.reduced and 2 <= (size_of(r) or 0) <= most]
+    kept = costs.reduced | costs.around_buffers
+    return [r for r in divided if r not in kept and 2 <= (size_of(r) or 0) <= most]
 
 
 def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
@@ -364,7 +366,9 @@ def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
         return
     end = end_of(plan.sink, wide)
     ranges = end.src[1:] if end is not None else ()
-    if rows[0] in ranges and ranges.index(rows[0]) < ranges.index(wide):
+    if rows[0] not in ranges or not keeps_rows(plan.sink, rows[0], wide):
+        return
+    if ranges.index(rows[0]) < ranges.index(wide):
         other = axes_of(plan.sink).index(wide)
         plan.do("swap", rows[0].arg.id, other, "the panel that all rows read stays in cache")
 
@@ -378,6 +382,7 @@ def _order_strided(plan: Plan, costs: Costs, lanes: dict[UOp, int]) -> None:
                 continue
             before = end.src[1 : end.src.index(wide)]
             along = [r for r in before if stride_of(access.src[1], r) == 1]
+            along = [r for r in along if keeps_rows(plan.sink, r, wide)]
             if along:
                 other = axes_of(plan.sink).index(wide)
                 reason = "lanes read with a stride, so the contiguous axis runs inside"
@@ -419,11 +424,11 @@ def _plan_threads(plan: Plan, busy_us: float) -> None:
         return
     largest = max(ends, key=_iterations)
     loops = [r for r in largest.src[1:] if r.arg.kind is AxisKind.LOOP]
-    loops = [r for r in loops if (size_of(r) or 1) >= 2]
+    first = largest.src[1]
+    loops = [r for r in loops if (size_of(r) or 1) >= 2 and keeps_rows(plan.sink, r, first)]
     if not loops:
         return
     axis = max(loops, key=lambda r: (round(_balance(r, plan.target.cores), 1), -loops.index(r)))
-    first = largest.src[1]
     if first is not axis:
         other = axes_of(plan.sink).index(first)
         plan.do("swap", axis.arg.id, other, "the axis for threads stands outermost")
