@@ -157,10 +157,11 @@ class Reduce(Elementwise):
         node, shape = x.uop, x._shape
         best = _reduce(node, op, (place,), True).expand(shape)
         wins = node.eq(best) | node.ne(node)
-        position = counting(shape, place)
+        narrow = dtypes.int32 if shape[place] <= dtypes.int32.max else dtypes.int64
+        position = counting(shape, place, narrow)  # places that fit get as many lanes as values
         first = wins.where(position, position.const_like(shape[place]))
         keep = keepdim and self.ndim > 0
-        return self._value(_reduce(first, Ops.MIN, (place,), keep))
+        return self._value(_reduce(first, Ops.MIN, (place,), keep).cast(dtypes.int64))
 
     def all(self, dim: Axes = None, keepdim: bool = False) -> Self:
         """True where no element along *dim* is 0."""
@@ -259,10 +260,10 @@ def accumulated_dtype(dtype: DType) -> DType:
     return dtypes.uint64 if dtype.is_unsigned else dtypes.int64
 
 
-def counting(shape: tuple[int, ...], place: int) -> UOp:
+def counting(shape: tuple[int, ...], place: int, dtype: DType = dtypes.int64) -> UOp:
     """0, 1, 2, … along one axis, in a whole shape."""
     column = tuple(n if i == place else 1 for i, n in enumerate(shape))
-    return UOp(Ops.IOTA, dtypes.int64, (), shape[place]).reshape(column).expand(shape)
+    return UOp(Ops.IOTA, dtype, (), shape[place]).reshape(column).expand(shape)
 
 
 def _wide(dtype: DType) -> DType:

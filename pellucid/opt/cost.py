@@ -62,7 +62,7 @@ class Costs:
         return self.counts[ranges]
 
     def loops_of(self, node: UOp) -> tuple[UOp, ...]:
-        """The RANGEs that a node is computed in: in a reduction, all those of its innermost loop."""
+        """The RANGEs that a node is computed in: in a reduction, all of its innermost loop."""
         ranges = own_ranges(node)
         inside = [self.bodies[r] for r in ranges if r in self.bodies]
         return max(inside, key=len) if inside else ranges

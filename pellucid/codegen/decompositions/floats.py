@@ -1,14 +1,16 @@
 """MAX and MIN of floats, casts of floats to integers, quotients by powers of 2.
 
     max(x, 0.0)   x <= 0.0 ? 0.0 : x            NaN fails every comparison, so it is kept
-    max(x, y)     (y < x ? x : y) & (x < y ? y : x), as bits; x + y where one is NaN
+    max(x, y)     a = (y < x ? x : y), b = (x < y ? y : x); sign bit of a & b, others of a | b
+    min(x, y)     a = (x < y ? x : y), b = (y < x ? y : x); a | b, as bits
     int(x)        convert what is clamped to the range; NaN gives 0
     x / 8.0       x * 0.125
 
 Of x and y that differ, both selections give the larger one; of equal ones they give y and x,
-which have the same bits unless they are zeros of both signs: `and` leaves the positive one (`or`
-the negative one, for min). On x86 each selection is one instruction, whose rule for NaN and zeros
-is the same.
+which have the same bits unless they are zeros of both signs: the sign is that of the positive one
+for max, of the negative one for min. Where one of them is NaN, a and b are x and y, and the bits of
+a NaN with more bits set are those of a NaN. On x86 each selection is one instruction, whose rule
+for NaN and zeros is the same, and three inputs join in one more.
 """
 
 from __future__ import annotations
@@ -40,10 +42,13 @@ def extreme(node: UOp) -> UOp | None:
         first, second = (y < x).where(x, y), (x < y).where(y, x)
     else:
         first, second = (x < y).where(x, y), (y < x).where(y, x)
-    join = Ops.AND if node.op is Ops.MAX else Ops.OR
-    joined = UOp.make(join, first.bitcast(unsigned), second.bitcast(unsigned)).bitcast(x.dtype)
-    ordered = x.eq(x) & y.eq(y)
-    return ordered.where(joined, x + y)
+    a, b = first.bitcast(unsigned), second.bitcast(unsigned)
+    joined = UOp.make(Ops.OR, a, b)
+    if node.op is Ops.MAX:
+        all_but_sign = literal(a, (1 << (x.dtype.bits - 1)) - 1)
+        both = UOp.make(Ops.AND, a, b)
+        joined = UOp.make(Ops.OR, both, UOp.make(Ops.AND, joined, all_but_sign))
+    return joined.bitcast(x.dtype)
 
 
 def _extreme_with_literal(op: Op, x: UOp, y: UOp) -> UOp:
