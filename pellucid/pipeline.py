@@ -420,7 +420,8 @@ def to_programs(
         if missing:
             programs = _compiled_together(list(missing.values()), renderer)
             for key, program in zip(missing, programs, strict=True):
-                current_cache().put(_disk_key(key), pack(program, _put_object))
+                if current_cache().folder:
+                    current_cache().put(_disk_key(key), pack(program, _put_object))
                 _programs[key] = program
             statistics.compiled += len(programs)
         return [_programs[key] for key in keys]

@@ -27,7 +27,7 @@ def add_loads(sink: UOp, target: Target) -> UOp:
 
 def _with_loads(node: UOp, sources: tuple[UOp, ...]) -> UOp:
     first = 1 if node.op is Ops.STORE or node.op is Ops.LOAD else 0
-    read = (s.load() if s.op is Ops.INDEX else s for s in sources[first:])
+    read = [s.load() if s.op is Ops.INDEX else s for s in sources[first:]]
     return node.with_sources((*sources[:first], *read))
 
 

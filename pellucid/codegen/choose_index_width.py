@@ -13,7 +13,7 @@ sources'. A value cast to `index` keeps its type when that is one of the two.
 
 from __future__ import annotations
 
-from pellucid.core.dtype import DType, dtypes
+from pellucid.core.dtype import DType, Kind, dtypes
 from pellucid.core.target import Target
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
@@ -33,8 +33,8 @@ def _own_width(node: UOp) -> DType:
 
 
 def _with_width(node: UOp, sources: tuple[UOp, ...]) -> UOp:
-    was_index = [s.dtype.is_index for s in node.src]
-    if not node.dtype.is_index and not any(was_index):
+    was_index = [s.dtype.kind is Kind.INDEX for s in node.src]
+    if True not in was_index and node.dtype.kind is not Kind.INDEX:
         return node.with_sources(sources)
     if node.op is Ops.CAST and node.dtype.is_index:
         return _from_value(node, sources[0])
@@ -47,15 +47,17 @@ def _with_width(node: UOp, sources: tuple[UOp, ...]) -> UOp:
         return node.with_sources(sources)
     widths = [s.dtype for s, was in zip(sources, was_index, strict=True) if was]
     width = _wider(_own_width(node) if node.dtype.is_index else dtypes.int32, *widths)
-    sources = tuple(
-        _cast_index(s, width) if was else s for s, was in zip(sources, was_index, strict=True)
-    )
+    pairs = zip(sources, was_index, strict=True)
+    sources = tuple([_cast_index(s, width) if was else s for s, was in pairs])
     dtype = width.vec(node.dtype.lanes) if node.dtype.is_index else node.dtype
     return UOp(node.op, dtype, sources, node.arg)
 
 
 def _wider(*given: DType) -> DType:
-    return dtypes.int64 if any(d.scalar is dtypes.int64 for d in given) else dtypes.int32
+    for dtype in given:
+        if dtype.scalar is dtypes.int64:
+            return dtypes.int64
+    return dtypes.int32
 
 
 def _cast_index(node: UOp, width: DType) -> UOp:

@@ -79,13 +79,19 @@ class _Order:
         return best
 
     def _place_nodes(self) -> None:
+        innermost: dict[tuple[UOp, ...], Loop] = {}
         for node in self.nodes:
             if node.op is Ops.RANGE:
                 self.place[node] = self.parent.get(node)
                 continue
             around = self.inside.get(node)
-            ranges = (*node.ranges, around) if around is not None else node.ranges
-            self.place[node] = self._innermost(ranges)
+            if around is not None:
+                self.place[node] = self._innermost((*node.ranges, around))
+                continue
+            ranges = node.ranges
+            if ranges not in innermost:
+                innermost[ranges] = self._innermost(ranges)
+            self.place[node] = innermost[ranges]
 
     def _lift(self, item: UOp, loop: Loop, level: Loop) -> UOp:
         """What holds *item*, of the body of *loop*, at a *level* around it: it, or an END."""
@@ -96,11 +102,16 @@ class _Order:
         return item
 
     def _find_needs(self) -> None:
+        place = self.place
         for node in self.nodes:
             item = self.end_of[node] if node.op is Ops.RANGE else node
-            self.needs.setdefault(item, {})
+            needs = self.needs.setdefault(item, {})
             for source in node.src:
-                if source.op is not Ops.RANGE:  # a RANGE is open wherever it is used
+                if source.op is Ops.RANGE:
+                    continue  # it is open wherever it is used
+                if place[source] is place[node] and item is node:
+                    needs[source] = None
+                else:
                     self._add_need(node, item, source)
 
     def _add_need(self, node: UOp, item: UOp, source: UOp) -> None:
@@ -146,9 +157,12 @@ class _Order:
         """About how many values are alive while an item is computed (Sethi and Ullman's number)."""
         hunger: dict[UOp, int] = {}
         for node in self.nodes:
-            own = sorted((hunger[s] for s in node.src), reverse=True)
-            most = max((h + i for i, h in enumerate(own[:4])), default=0)
-            hunger[node] = max(most, 0 if node.op in _FREE else 1)
+            most = 0 if node.op in _FREE else 1
+            own = [hunger[s] for s in node.src]
+            if len(own) > 1:
+                own.sort(reverse=True)
+                own = [h + i for i, h in enumerate(own[:4])]
+            hunger[node] = max(most, *own) if own else most
         return hunger
 
     def items(self) -> list[UOp]:
@@ -171,8 +185,8 @@ class _Order:
             stack.append((item, True))
             needs = [n for n in self.needs[item] if n not in done]
             # stable: the hungriest first, in the order of use where equal; the stack reverses
-            needs.sort(key=lambda n: -self.hunger[n])
-            stack.extend((need, False) for need in reversed(needs))
+            needs.sort(key=self.hunger.__getitem__, reverse=True)
+            stack += [(need, False) for need in reversed(needs)]
 
     def _append(self, item: UOp, result: list[UOp], done: set[UOp]) -> None:
         if item.op is not Ops.END:

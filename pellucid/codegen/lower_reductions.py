@@ -53,44 +53,57 @@ def _innermost_groups(sink: UOp) -> dict[GroupKey, list[UOp]]:
 
 def _levels(sink: UOp) -> dict[UOp, int]:
     """For each REDUCE, one more than the largest number of REDUCEs on a way down from it."""
-    below: dict[UOp, int] = {}
-    found: dict[UOp, int] = {}
-    for node in sink.toposort():
-        level = max((below[s] for s in node.src), default=0)
+    nodes = sink.toposort()
+    found: dict[UOp, int] = {node: 1 for node in nodes if node.op is Ops.REDUCE}
+    if len(found) < 2:
+        return found
+    below: dict[UOp, int] = {}  # nodes without a REDUCE at or below them are left out
+    for node in nodes:
+        level = 0
+        for source in node.src:
+            if source in below and below[source] > level:
+                level = below[source]
         if node.op is Ops.REDUCE:
             level += 1
             found[node] = level
-        below[node] = level
+        if level:
+            below[node] = level
     return found
 
 
 def _share_loops(sink: UOp) -> UOp:
     """Let independent reductions of equal sizes in the same loops close the same ranges."""
     levels = _levels(sink)
-    for level in range(max(levels.values(), default=0), 0, -1):
+    for level in range(max(levels.values(), default=0) if len(levels) > 1 else 0, 0, -1):
         found: dict[tuple[object, ...], tuple[UOp, ...]] = {}
         exchanged: dict[UOp, UOp] = {}
-        for node, own in _levels(sink).items() if len(levels) > 1 else ():
+        for node, own in levels.items():
             if own == level:
-                key = (node.ranges, tuple(r.src[0] for r in node.src[1:]))
+                key = (node.ranges, tuple([r.src[0] for r in node.src[1:]]))
                 first = found.setdefault(key, node.src[1:])
                 pairs = zip(node.src[1:], first, strict=True)
                 exchanged |= {a: b for a, b in pairs if a is not b}
-        sink = sink.substitute(exchanged)
+        if exchanged:
+            sink = sink.substitute(exchanged)
+            levels = _levels(sink)
     return sink
 
 
 def _separate_loops(sink: UOp) -> UOp:
     """Give REDUCEs that cannot share a loop ranges of their own."""
     levels = _levels(sink)
-    fresh = fresh_ranges(sink)
     owner: dict[UOp, GroupKey] = {}
+    keys = {node: (level, node.src[1:], node.ranges) for node, level in levels.items()}
+    if all(owner.setdefault(axis, key) == key for key in keys.values() for axis in key[1]):
+        return sink
+    owner.clear()
+    fresh = fresh_ranges(sink)
     clones: dict[tuple[UOp, GroupKey], UOp] = {}
     done: dict[UOp, UOp] = {}
     for node in sink.toposort():
-        new = node.with_sources(tuple(done[s] for s in node.src))
+        new = node.with_sources(tuple([done[s] for s in node.src]))
         if node.op is Ops.REDUCE:
-            key = (levels[node], node.src[1:], node.ranges)
+            key = keys[node]
             renamed: dict[UOp, UOp] = {}
             for axis in node.src[1:]:
                 if owner.setdefault(axis, key) != key:

@@ -30,8 +30,9 @@ def program_info(sink: UOp, target: Target) -> ProgramInfo:
         param_dtypes=tuple(params[s].dtype.name if s in params else "void" for s in slots),
         variables=tuple(variables),
         scratch_bytes=_scratch_bytes(nodes),
-        flops=sum(_flops(n) * times[n] for n in nodes) * max(threads, default=1),
-        bytes=sum(_bytes(n) * times[n] for n in nodes) * max(threads, default=1),
+        flops=sum(_flops(n) * times[n] for n in nodes if n.op in _FLOPS) * max(threads, default=1),
+        bytes=sum(_bytes(n) * times[n] for n in nodes if n.op in _ACCESSES)
+        * max(threads, default=1),
         applied=sink.arg.applied,
     )
 
@@ -68,12 +69,15 @@ def _run_counts(nodes: list[UOp]) -> dict[UOp, int]:
 
 
 def _flops(node: UOp) -> int:
-    if not node.op.is_elementwise or not node.dtype.is_float or node.op in _NO_FLOPS:
-        return 0
-    return node.dtype.lanes * (2 if node.op is Ops.MULADD else 1)
+    return node.dtype.lanes * _FLOPS[node.op] if node.dtype.is_float else 0
 
 
-_NO_FLOPS = (Ops.CAST, Ops.BITCAST, Ops.WHERE)
+_FLOPS = {
+    op: 2 if op is Ops.MULADD else 1
+    for op in Ops.all()
+    if op.is_elementwise and op not in (Ops.CAST, Ops.BITCAST, Ops.WHERE)
+}
+_ACCESSES = (Ops.LOAD, Ops.STORE)
 
 
 def _bytes(node: UOp) -> int:

@@ -89,6 +89,9 @@ KINDS: dict[type[Variable], tuple[Kind, ...]] = {
 }
 
 
+_BY_NAME = {kind.__name__: kind for kind in (*KINDS, Value, Known)}
+
+
 # ---- reading a law -------------------------------------------------------------------------------
 
 
@@ -97,10 +100,8 @@ def variables_of(
 ) -> tuple[dict[str, Variable], dict[str, tuple[type[Variable], ...]]]:
     variables: dict[str, Variable] = {}
     types: dict[str, tuple[type[Variable], ...]] = {}
-    hints = typing.get_type_hints(function)
     for parameter in inspect.signature(function).parameters:
-        hint = hints.get(parameter)
-        members: tuple[Any, ...] = typing.get_args(hint) or (hint,)
+        members = _members(function, parameter)
         if not all(isinstance(m, type) and issubclass(m, Variable) for m in members):
             raise LawError(
                 f"law {name}: {parameter} is not declared",
@@ -113,6 +114,17 @@ def variables_of(
             kinds = frozenset(k for m in members for k in KINDS.get(m, ()))
             variables[parameter] = members[0](name=parameter, kinds=kinds or None)
     return variables, types
+
+
+def _members(function: Callable[..., Any], parameter: str) -> tuple[Any, ...]:
+    """The types in the annotation of a parameter; by name where it is text, as it mostly is."""
+    text = function.__annotations__.get(parameter)
+    if isinstance(text, str):
+        members = tuple([_BY_NAME.get(name.strip()) for name in text.split("|")])
+        if None not in members:
+            return members
+    hint = typing.get_type_hints(function).get(parameter)
+    return typing.get_args(hint) or (hint,)
 
 
 def sides_of(

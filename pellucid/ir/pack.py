@@ -41,25 +41,29 @@ def pack(root: UOp, keep: Keep | None = None) -> bytes:
     >>> unpack(pack(i * 4)) is i * 4
     True
     """
-    tables: dict[str, dict[Any, int]] = {"ops": {}, "types": {}, "args": {}}
+    ops: dict[Op, int] = {}
+    types: dict[DType, int] = {}
+    places: dict[Any, int] = {}
     args: list[Any] = []
     numbers: dict[UOp, int] = {}
     rows: list[list[int]] = []
     for node in root.toposort():
-        written = _written(node.arg, keep)
-        key = json.dumps(written)  # tells 1, 1.0 and true apart
-        if key not in tables["args"]:
-            args.append(written)
-        row = [
-            tables["ops"].setdefault(node.op.name, len(tables["ops"])),
-            tables["types"].setdefault(str(node.dtype), len(tables["types"])),
-            tables["args"].setdefault(key, len(tables["args"])),
-            *(numbers[source] for source in node.src),
-        ]
-        rows.append(row)
+        key = _key_of(node.arg)
+        if key not in places:
+            places[key] = len(args)
+            args.append(_written(node.arg, keep))
+        op = ops.setdefault(node.op, len(ops))
+        dtype = types.setdefault(node.dtype, len(types))
+        rows.append([op, dtype, places[key], *[numbers[source] for source in node.src]])
         numbers[node] = len(numbers)
-    parts = {"ops": list(tables["ops"]), "types": list(tables["types"]), "args": args}
-    return json.dumps({**parts, "nodes": rows}, separators=(",", ":")).encode()
+    named = {"ops": [op.name for op in ops], "types": [str(dtype) for dtype in types]}
+    return json.dumps({**named, "args": args, "nodes": rows}, separators=(",", ":")).encode()
+
+
+def _key_of(arg: Any) -> Any:
+    """Equal for args that are written alike only: 1, 1.0 and true differ, as 0.0 and -0.0 do."""
+    kind = type(arg)
+    return repr(arg) if kind is float or kind is tuple else (kind, arg)
 
 
 def _written(arg: Any, keep: Keep | None) -> Any:

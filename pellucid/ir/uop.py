@@ -478,10 +478,10 @@ class UOp:
         """All nodes below and this one, sources first, each once.
 
         *enter* may stop the walk: where it is false, the node is listed and its sources are not
-        visited. The order below a SINK is kept, as every pass over a kernel asks for it.
+        visited. The order below a SINK or LINEAR is kept, as every pass over it asks for it.
         """
-        is_kernel = enter is None and self.op is Ops.SINK
-        if is_kernel and hasattr(self, "_order"):
+        is_kept = enter is None and (self.op is Ops.SINK or self.op is Ops.LINEAR)
+        if is_kept and hasattr(self, "_order"):
             return [*self._order, self]
         seen: set[UOp] = set()
         done: list[UOp] = []
@@ -501,7 +501,7 @@ class UOp:
                 stack += node.src[::-1]
             else:
                 done.append(node)
-        if is_kernel:
+        if is_kept:
             object.__setattr__(self, "_order", tuple(done[:-1]))  # without itself: no cycle
         return done
 
