@@ -42,6 +42,7 @@ from pellucid.codegen.move_validity_into_gates import move_validity_into_gates
 from pellucid.codegen.program_info import program_info
 from pellucid.codegen.simplify_ranges import simplify_ranges
 from pellucid.core import observe
+from pellucid.core.collector import no_collection
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError, FormError, ParseError, PellucidError
 from pellucid.core.options import Options, code_key, current_options
@@ -328,7 +329,8 @@ def do_to_program(ast: UOp, renderer: Renderer) -> UOp:
     Errors: CompileError naming the kernel, when the toolchain refuses; ToolchainError when it is
     missing.
     """
-    return _compiled_alone(render_kernel(ast, renderer), renderer)
+    with no_collection():
+        return _compiled_alone(render_kernel(ast, renderer), renderer)
 
 
 def _compiled_alone(rendered: Rendered, renderer: Renderer) -> UOp:
@@ -409,7 +411,7 @@ def to_programs(
     if all(key in _programs for key in keys):
         statistics.in_memory += len(keys)
         return [_programs[key] for key in keys]
-    with _lock:
+    with _lock, no_collection():
         missing: dict[tuple[Any, ...], Rendered] = {}
         taken: set[str] = set()
         for ast, key in zip(asts, keys, strict=True):

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pellucid.core.collector import no_collection
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError
 from pellucid.core.options import current_options
@@ -44,7 +45,8 @@ def schedule(
     options = current_options()
     if device is not None and device != options.device:
         options = options.with_changes(device=device)
-    return api.schedule(outputs, pending=pending, options=options)
+    with no_collection():
+        return api.schedule(outputs, pending=pending, options=options)
 
 
 def realize(outputs: Sequence[UOp], *, pending: frozenset[UOp] = frozenset()) -> dict[UOp, UOp]:
