@@ -14,9 +14,9 @@ memory, a few rows of b at a time, and the sums of a stretch of columns stay in 
 
 A plan here is a list of actions as any other. What fits no shape below is left to heuristic.py.
 
-Rounding: each level of a sum adds at most MAX_RUN products to one accumulator. Adding n equal
-numbers one after the other ends within n / 8 epsilons (measured; the bias of the last binade),
-and semantics.md allows 2 * log2(n) for the whole of it.
+Rounding: adding m equal numbers one after the other ends within m / 8 epsilons (measured: the bias
+of the last binade), and semantics.md allows 2 * log2(n) for a sum of n; so each level of a sum adds
+at most 16 * (log2(n) - 1) terms to one accumulator, and at most MAX_RUN (`longest_run`).
 
 Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008; the
 design's cpu.md, sections 2 and 7.
@@ -35,7 +35,7 @@ from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stores_of, s
 from pellucid.opt.cost import BYTES_PER_US, CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
 
-MAX_RUN = 96
+MAX_RUN = 128
 """The most terms that one accumulator adds before its sum is added to the next level's."""
 LEAST_WORK = 4096
 """Smaller products are not worth a plan of their own."""
@@ -43,8 +43,6 @@ THREADING_US = 100.0
 """Kernels that take longer than this are worth waking threads."""
 STREAM_ROWS = 8
 """How many rows of a matrix are read side by side, when nothing of it is used twice."""
-STREAM_BYTES = 8192
-"""How much of each row: the sums of so many columns stay in the first cache."""
 MAX_DEPTH = 2048
 """The most rows of a panel that are copied at a time."""
 
@@ -298,9 +296,10 @@ class _Tiles:
 
     def _runs(self, inner: int) -> None:
         """Nest the sum, so that no accumulator adds many terms."""
-        reason = f"no accumulator adds more than about {MAX_RUN} products"
-        while self.kernel.size(inner) > MAX_RUN:
-            length = run_length(self.kernel.size(inner))
+        most = longest_run(self.product.size(self.product.inner))
+        reason = f"no accumulator adds more than about {most} products"
+        while self.kernel.size(inner) > most:
+            length = run_length(self.kernel.size(inner), most)
             outer = self.kernel.do("cascade", inner, length, reason).outer
             if outer is None:
                 return
@@ -397,7 +396,7 @@ class _Stream:
         if size % self.lanes:
             plan.do("pad", column, self.lanes, "masks are cheaper than a scalar rest")
             size = plan.size(column)
-        width = STREAM_BYTES // product.wide.dtype.itemsize
+        width = plan.target.l1d_bytes // 2 // product.wide.dtype.itemsize
         if shared:
             width = min(width, size // plan.target.cores)
         width = max(self.lanes, width // self.lanes * self.lanes)
@@ -438,22 +437,31 @@ class _Stream:
     def _levels(self, number: int | None) -> list[int]:
         """Split a loop until each level is short; the levels, outermost first."""
         plan = self.kernel
+        most = longest_run(self.product.size(self.product.inner))
+        reason = f"no sum grows by more than about {most} terms"
         levels: list[int] = []
-        while number is not None and plan.size(number) > MAX_RUN:
-            size = plan.size(number)
-            reason = f"no sum grows by more than about {MAX_RUN} terms"
-            pieces = plan.do("split", number, run_length(size), reason)
+        while number is not None and plan.size(number) > most:
+            pieces = plan.do("split", number, run_length(plan.size(number), most), reason)
             levels, number = [pieces.inner, *levels], pieces.outer
         return [number, *levels] if number is not None else levels
 
 
-def run_length(size: int) -> int:
+def longest_run(count: int) -> int:
+    """How many terms one accumulator may add, of a sum of *count*, so that the error stays small.
+
+    >>> [longest_run(n) for n in (16, 65, 131, 512, 100_000)]
+    [48, 80, 96, 128, 128]
+    """
+    return min(MAX_RUN, int(16 * (math.log2(max(count, 2)) - 1)))
+
+
+def run_length(size: int, most: int) -> int:
     """How many terms of a sum to add at a time: a divisor if there is one, else even blocks.
 
-    >>> [run_length(n) for n in (1024, 768, 131, 2000)]
-    [64, 96, 66, 80]
+    >>> [run_length(n, 128) for n in (1024, 768, 131, 2000)]
+    [128, 128, 66, 125]
     """
-    for length in range(MAX_RUN, MAX_RUN // 2 - 1, -1):
+    for length in range(most, most // 2 - 1, -1):
         if size % length == 0:
             return length
-    return -(-size // -(-size // MAX_RUN))
+    return -(-size // -(-size // most))
