@@ -353,7 +353,9 @@ def _divided_axes(plan: Plan, costs: Costs) -> list[UOp]:
     nodes = plan.sink.toposort()
     divisions = [n for n in nodes if n.op in (Ops.FLOORDIV, Ops.FLOORMOD) and n.dtype.is_index]
     divided = {r: None for n in divisions for r in n.ranges}
-    copies = math.prod(size_of(n) or 1 for n in nodes if n.op is Ops.RANGE and n.arg.kind in _COPIED)
+    copies = math.prod(
+        size_of(n) or 1 for n in nodes if n.op is Ops.RANGE and n.arg.kind in _COPIED
+    )
     most = MAX_BODY_NODES // max(1, len(nodes) // 2 * copies)
     kept = costs.reduced | costs.around_buffers
     return [r for r in divided if r not in kept and 2 <= (size_of(r) or 0) <= most]
