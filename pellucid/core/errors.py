@@ -6,6 +6,8 @@
     │   └── RaggedListError
     ├── DTypeError (TypeError)
     ├── IndexOutOfRangeError (IndexError)
+    ├── ArgumentError (ValueError)
+    ├── StateError (RuntimeError)
     ├── DeviceError (RuntimeError)
     ├── AllocationError (MemoryError)
     ├── OptionError (ValueError)
@@ -191,6 +193,22 @@ class IndexOutOfRangeError(PellucidError, IndexError):
 
     Cause: a constant index, or a value in an index tensor, is below -size or not below size.
     Fix: check the index that the message names; clamp or mask indices that may be invalid.
+    """
+
+
+class ArgumentError(PellucidError, ValueError):
+    """A number or a word is not one that the function takes.
+
+    Cause: a probability above 1, a learning rate below 0, the name of a mode that there is not.
+    Fix: choose what the message says is expected.
+    """
+
+
+class StateError(PellucidError, RuntimeError):
+    """Saved tensors do not belong to the model that they are loaded into.
+
+    Cause: the names differ: the state is that of another model, or the model has changed since.
+    Fix: build the model as it was when it was saved, or load with strict=False what is common.
     """
 
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from pellucid.core.dtype import DType, dtypes
-from pellucid.core.errors import DTypeError, RaggedListError, ShapeError
+from pellucid.core.errors import DeviceError, DTypeError, RaggedListError, ShapeError
 from pellucid.core.options import current_options
 from pellucid.engine.memory import buffer_with
 from pellucid.frontend import arguments
@@ -33,7 +33,10 @@ Array = np.ndarray[Any, Any]
 
 def device_of(device: str | None) -> str:
     """Read a device argument; None is the default device."""
-    return canonical_device(current_options().device if device is None else device)
+    name = current_options().device if device is None else device
+    if not isinstance(name, str):
+        raise DeviceError("a device is named by a word", expected="'CPU', say", came=repr(name))
+    return canonical_device(name)
 
 
 class Creation(Reduce):

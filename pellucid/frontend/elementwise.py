@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 
 from pellucid.core.dtype import DType, dtypes, promote
-from pellucid.core.errors import DTypeError
+from pellucid.core.errors import ArgumentError, DTypeError
 from pellucid.engine.memory import buffer_with
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float, default_int
@@ -150,7 +150,7 @@ class Elementwise(Movement):
         if rounding_mode == "floor":
             return self // other
         if rounding_mode != "trunc":
-            raise DTypeError(
+            raise ArgumentError(
                 f"div has no rounding mode {rounding_mode!r}", expected="None, 'trunc' or 'floor'"
             )
         left, right = self._pair(other, "div")
@@ -240,6 +240,9 @@ class Elementwise(Movement):
 
     def __rmod__(self, other: Operand) -> Self:
         return self._remainder(other, reverse=True)
+
+    def __divmod__(self, other: Operand) -> tuple[Self, Self]:
+        return self // other, self % other
 
     def remainder(self, other: Operand) -> Self:
         """The remainder with the sign of the divisor.
@@ -415,6 +418,23 @@ class Elementwise(Movement):
         if not self._dtype.is_float:
             return self._value(UOp.const(dtypes.bool, True).expand(self._shape))
         return self._value(_magnitude(self.uop) < math.inf)
+
+    def isclose(
+        self,
+        other: Operand,
+        rtol: float = 1e-05,
+        atol: float = 1e-08,
+        equal_nan: bool = False,
+    ) -> Self:
+        """True where |self - other| <= atol + rtol |other|; infinities are close if equal.
+
+        >>> Tensor([1.0, 1.0, math.inf]).isclose(Tensor([1.000001, 1.1, math.inf])).tolist()
+        [True, False, True]
+        """
+        right = self._lift(other, "isclose")
+        near = ((self - right).abs() <= right.abs() * rtol + atol) & right.isfinite()
+        close = near | self.eq(right)
+        return close | (self.isnan() & right.isnan()) if equal_nan else close
 
     # ---- selection ------------------------------------------------------------------------------
 
@@ -695,7 +715,7 @@ class Elementwise(Movement):
         if approximate == "none":
             return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1)
         if approximate != "tanh":
-            raise DTypeError(
+            raise ArgumentError(
                 f"gelu has no approximation {approximate!r}", expected="'none' or 'tanh'"
             )
         inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
@@ -759,6 +779,9 @@ class Elementwise(Movement):
             return self._rounded(Ops.ROUND)
         scale = 10.0 ** abs(decimals)
         return (self * scale).round() / scale if decimals > 0 else (self / scale).round() * scale
+
+    def __round__(self, digits: int | None = None) -> Self:
+        return self.round(digits or 0)
 
     def frac(self) -> Self:
         """What is left of self without its whole part."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import (
+    ArgumentError,
     DTypeError,
     IndexOutOfRangeError,
     ShapeError,
@@ -445,7 +446,7 @@ class Indexing(Random):
 
     def _combining(self, reduce: str) -> Op:
         if reduce not in _COMBINING:
-            raise ShapeError(
+            raise ArgumentError(
                 f"there is no reduction {reduce!r}", expected="sum, prod, mean, amax or amin"
             )
         return _COMBINING[reduce]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from pellucid.core.dtype import DType, dtypes, promote
-from pellucid.core.errors import ShapeError
+from pellucid.core.errors import ArgumentError, ShapeError
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float
 from pellucid.frontend.indexing import Indexing
@@ -207,7 +207,7 @@ class Linear(Indexing):
 
     def _combined(self, reduction: str, name: str) -> Self:
         if reduction not in ("mean", "sum", "none"):
-            raise ShapeError(
+            raise ArgumentError(
                 f"{name} has no reduction {reduction!r}", expected="'mean', 'sum' or 'none'"
             )
         return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self

@@ -641,6 +641,12 @@ def _pair(left: UOp, right: UOp, place: int) -> UOp:
 
 
 def _given(tensors: Iterable[_T], name: str) -> list[_T]:
+    if isinstance(tensors, Movement):
+        raise DTypeError(
+            f"{name} takes a sequence of tensors",
+            came=type(tensors).__name__,
+            help=f"put them in a list, as in Tensor.{name}([a, b])",
+        )
     parts = list(tensors)
     if not parts:
         raise ShapeError(f"{name} needs at least one tensor")

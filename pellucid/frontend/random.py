@@ -14,7 +14,7 @@ import math
 from typing import Any, Self
 
 from pellucid.core.dtype import DType, dtypes
-from pellucid.core.errors import DTypeError, ShapeError
+from pellucid.core.errors import ArgumentError, DTypeError, ShapeError
 from pellucid.engine.generator import Generator, default_generator
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float, default_int
@@ -138,7 +138,7 @@ class Random(Creation):
         [1.0, 2.0]
         """
         if not 0 <= p <= 1:
-            raise ShapeError("dropout needs a probability from 0 to 1", came=p)
+            raise ArgumentError("dropout needs a probability from 0 to 1", came=p)
         if not training or p == 0:
             return self
         chance = uniform_node(self._shape, dtypes.float32, self.device, None)

@@ -9,16 +9,26 @@ reduction. Of nothing, sum is 0, prod 1, all True, any False, mean NaN; max of n
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Generic, NamedTuple, Self, TypeVar, overload
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import DTypeError, ShapeError
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import Axes, DTypeLike
-from pellucid.frontend.elementwise import Elementwise
+from pellucid.frontend.elementwise import Elementwise, Operand
 from pellucid.ir.arg import ReduceArg
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
+
+T = TypeVar("T")
+
+
+class Found(NamedTuple, Generic[T]):
+    """Elements that were looked for along an axis, and where along it they were."""
+
+    values: T
+    indices: T
 
 
 class Reduce(Elementwise):
@@ -123,17 +133,47 @@ class Reduce(Elementwise):
         self._nonempty(dim, "min")
         return self._reduced(self.uop, Ops.MIN, dim, keepdim, "min")
 
-    def max(self, dim: Axes = None, keepdim: bool = False) -> Self:
-        """The largest element along *dim* (all axes if None); its place is given by `argmax`.
+    @overload
+    def max(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def max(self, dim: int, keepdim: bool = False) -> Found[Self]: ...
+    @overload
+    def max(self, dim: Sequence[int] | Self, keepdim: bool = False) -> Self: ...
 
-        >>> Tensor([[1, 5], [7, 2]]).max(1).tolist()
-        [5, 7]
+    def max(self, dim: Axes | Self = None, keepdim: bool = False) -> Self | Found[Self]:
+        """The largest element; along one axis also its place; or the larger of two tensors.
+
+        A place that nobody reads is not computed. Along several axes, `max` is `amax`.
+
+        >>> x = Tensor([[1, 5], [7, 2]])
+        >>> x.max().item(), x.max((0, 1)).item(), x.max(Tensor(4)).tolist()
+        (7, 7, [[4, 5], [7, 4]])
+        >>> values, indices = x.max(1)
+        >>> values.tolist(), indices.tolist()
+        ([5, 7], [1, 0])
         """
-        return self.amax(dim, keepdim)
+        if isinstance(dim, Reduce):
+            return self.maximum(dim)
+        values = self.amax(dim, keepdim)
+        return Found(values, self.argmax(dim, keepdim)) if isinstance(dim, int) else values
 
-    def min(self, dim: Axes = None, keepdim: bool = False) -> Self:
-        """The smallest element along *dim* (all axes if None); its place is given by `argmin`."""
-        return self.amin(dim, keepdim)
+    @overload
+    def min(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def min(self, dim: int, keepdim: bool = False) -> Found[Self]: ...
+    @overload
+    def min(self, dim: Sequence[int] | Self, keepdim: bool = False) -> Self: ...
+
+    def min(self, dim: Axes | Self = None, keepdim: bool = False) -> Self | Found[Self]:
+        """The smallest element; along one axis also its place; or the smaller of two tensors.
+
+        >>> Tensor([[1, 5], [7, 2]]).min(0).indices.tolist()
+        [0, 1]
+        """
+        if isinstance(dim, Reduce):
+            return self.minimum(dim)
+        values = self.amin(dim, keepdim)
+        return Found(values, self.argmin(dim, keepdim)) if isinstance(dim, int) else values
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
         """The first place of the largest element, or of the first NaN.
@@ -170,6 +210,20 @@ class Reduce(Elementwise):
     def any(self, dim: Axes = None, keepdim: bool = False) -> Self:
         """True where some element along *dim* is not 0."""
         return self._reduced(self.uop.cast(dtypes.bool), Ops.OR, dim, keepdim, "any")
+
+    def allclose(
+        self,
+        other: Operand,
+        rtol: float = 1e-05,
+        atol: float = 1e-08,
+        equal_nan: bool = False,
+    ) -> bool:
+        """Tell whether all elements are close, as `isclose` means it; computes now.
+
+        >>> Tensor([1.0, 2.0]).allclose(Tensor([1.0, 2.000001]))
+        True
+        """
+        return bool(self.isclose(other, rtol, atol, equal_nan).all())
 
     # ---- exponentials ---------------------------------------------------------------------------
 

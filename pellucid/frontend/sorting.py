@@ -4,11 +4,9 @@
     sorted, the lower halves are the places of the elements in order: argsort; sort gathers there
 
 Numbers become integers of the same order, NaN above all. The network is bitonic: in each round,
-elements
-are compared with a partner at a fixed distance, so a round is elementwise, and log2(n) (log2(n)
-+ 1) / 2 rounds
-sort n elements (Batcher, "Sorting networks and their applications", 1968). Places make all keys
-different, so the order is stable.
+elements are compared with a partner at a fixed distance, so a round is elementwise, and
+log2(n) (log2(n) + 1) / 2 rounds sort n elements (Batcher, "Sorting networks and their
+applications", 1968). Places make all keys different, so the order is stable.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from pellucid.core.dtype import dtypes
 from pellucid.core.errors import ShapeError
 from pellucid.frontend import arguments
 from pellucid.frontend.convolution import Convolution
-from pellucid.frontend.reduce import counting
+from pellucid.frontend.reduce import Found, counting
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
@@ -48,9 +46,7 @@ class Sorting(Convolution):
         is_wide = self._dtype.bits == 64
         return self._value(_argsorted(key, is_wide=is_wide)).movedim(-1, place)
 
-    def sort(
-        self, dim: int = -1, descending: bool = False, stable: bool = True
-    ) -> tuple[Self, Self]:
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool = True) -> Found[Self]:
         """The elements along an axis in order, and the places that they came from.
 
         >>> values, places = Tensor([3, 1, 2]).sort(descending=True)
@@ -58,13 +54,9 @@ class Sorting(Convolution):
         ([3, 2, 1], [0, 2, 1])
         """
         places = self.argsort(dim, descending, stable)
-        if self.ndim == 0:
-            return self.contiguous(), places
-        return self._at(dim, places), places
+        return Found(self.contiguous() if self.ndim == 0 else self._at(dim, places), places)
 
-    def topk(
-        self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-    ) -> tuple[Self, Self]:
+    def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found[Self]:
         """The k largest (or smallest) elements along an axis in order, and their places.
 
         >>> values, places = Tensor([3, 1, 2]).topk(2)
@@ -78,7 +70,7 @@ class Sorting(Convolution):
                 rows=[("shape", self._shape), ("k", k)],
             )
         places = self.argsort(place, descending=largest)._slice(place, 0, k)
-        return self._at(place, places), places
+        return Found(self._at(place, places), places)
 
     def median(self) -> Self:
         """The lower middle element of all; NaN if there is one."""

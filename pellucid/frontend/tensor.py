@@ -117,6 +117,10 @@ class Tensor(Autograd):
                 result = result.cast(target)
         return result
 
+    def cpu(self) -> Self:
+        """On the CPU."""
+        return self.to("CPU")
+
     def _moved_to(self, device: str) -> Self:
         if device == self.device:
             return self
@@ -226,6 +230,9 @@ class Tensor(Autograd):
     def __repr__(self) -> str:
         state = "in memory" if self.is_realized else "lazy"
         return f"<Tensor {self._shape} {self._dtype} on {self.device}, {state}>"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
 
     def __dlpack__(self, **options: Any) -> Any:
         return self.numpy().__dlpack__(**options)

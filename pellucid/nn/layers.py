@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pellucid.core.errors import ShapeError
+from pellucid.core.errors import ArgumentError, ShapeError
 from pellucid.frontend.autograd import no_grad
 from pellucid.frontend.tensor import Tensor
 from pellucid.nn import init
@@ -242,6 +242,8 @@ class Dropout(Module):
     """Some elements 0 in training, the others enlarged to make up for them."""
 
     def __init__(self, p: float = 0.5) -> None:
+        if not 0 <= p <= 1:
+            raise ArgumentError("dropout needs a probability from 0 to 1", came=p)
         self.p = p
 
     def forward(self, *args: Any) -> Tensor:

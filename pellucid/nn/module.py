@@ -4,9 +4,8 @@
         def __init__(self): self.first = Linear(4, 2)
         def forward(self, x): return self.first(x).relu()
 
-Any object with tensors in its attributes works as a layer: `get_state_dict` looks into
-attributes, lists, tuples and
-dicts. `Module` only adds `model(x)`, `parameters()`, `train()` and `eval()`.
+Any object with tensors in its attributes works as a layer: `get_state_dict` looks into attributes,
+lists, tuples and dicts. `Module` only adds `model(x)`, `parameters()`, `train()` and `eval()`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
-from pellucid.core.errors import ShapeError
+from pellucid.core.errors import ShapeError, StateError
 from pellucid.frontend.autograd import no_grad
 from pellucid.frontend.tensor import Tensor
 
@@ -26,7 +25,7 @@ class Module:
 
     def forward(self, *args: Any) -> Any:
         """Compute the layer's output; each layer has its own."""
-        raise NotImplementedError(f"{type(self).__name__} has no forward()")
+        raise NotImplementedError(f"{type(self).__name__} has no forward(): define one")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
@@ -115,21 +114,30 @@ def is_parameter(tensor: Tensor) -> bool:
 def load_state_dict(model: Any, state: Mapping[str, Tensor], strict: bool = True) -> None:
     """Write the tensors of *state* to those of the same names in a model.
 
-    Errors: KeyError for missing or unknown names (unless not strict); ShapeError for another shape.
+    Errors: StateError for missing or unknown names (unless not strict), ShapeError for another
+    shape; nothing is written then.
     """
     mine = get_state_dict(model)
     if strict and set(mine) != set(state):
-        missing, unknown = sorted(set(mine) - set(state)), sorted(set(state) - set(mine))
-        raise KeyError(f"the names differ: missing {missing}, unknown {unknown}")
+        raise StateError(
+            "the state has other names than the model",
+            rows=[
+                ("missing", _listed(set(mine) - set(state))),
+                ("unknown", _listed(set(state) - set(mine))),
+            ],
+            help="build the model as it was saved, or pass strict=False",
+        )
+    common = {name: (tensor, state[name]) for name, tensor in mine.items() if name in state}
+    for name, (tensor, new) in common.items():
+        if new.shape != tensor.shape:
+            raise ShapeError(f"{name} has another shape", expected=tensor.shape, came=new.shape)
     with no_grad():
-        for name, tensor in mine.items():
-            if name not in state:
-                continue
-            if state[name].shape != tensor.shape:
-                raise ShapeError(
-                    f"{name} has another shape", expected=tensor.shape, came=state[name].shape
-                )
-            tensor.assign(state[name].detach().to(tensor.device).cast(tensor.dtype))
+        for tensor, new in common.values():
+            tensor.assign(new.detach().to(tensor.device).cast(tensor.dtype))
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _tensors(value: Any, path: str, seen: set[int]) -> Iterator[tuple[str, Tensor]]:

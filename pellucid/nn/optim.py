@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pellucid.core.errors import GradientError
+from pellucid.core.errors import ArgumentError, GradientError
 from pellucid.frontend.autograd import no_grad
 from pellucid.frontend.tensor import Tensor
 
@@ -30,6 +30,8 @@ class Optimizer:
                     "only floats can be optimised", rows=[("parameter", p.shape, p.dtype)]
                 )
             p.requires_grad_()
+        if not lr >= 0:
+            raise ArgumentError("a learning rate is not negative", came=lr)
         self.lr = lr
         self.state: list[Tensor] = []
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pellucid import Tensor, jit, nn, no_grad
-from pellucid.core.errors import GradientError, ShapeError
+from pellucid.core.errors import GradientError, ShapeError, StateError
 from pellucid.nn.optim import SGD, Adam, AdamW, Optimizer
 
 Rule = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -140,7 +140,7 @@ def test_state_dict_travels() -> None:
     np.testing.assert_array_equal(first(x).numpy(), second(x).numpy())
     with pytest.raises(ShapeError):
         nn.Sequential(nn.Linear(4, 2)).load_state_dict(first.state_dict())
-    with pytest.raises(KeyError):
+    with pytest.raises(StateError):
         second.load_state_dict({})
 
 
