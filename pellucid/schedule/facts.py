@@ -23,6 +23,7 @@ from pellucid.core.target import Target
 from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import count_users
+from pellucid.schedule.views import reshape_groups
 
 ALWAYS_STORED = frozenset((Ops.CONTIGUOUS, Ops.STAGE, Ops.WRITE, Ops.SCATTER))
 """Ops whose value is memory of its own by definition."""
@@ -89,6 +90,7 @@ class Facts:
         self.target = target
         self.rows: dict[UOp, Row] = {}
         self._distinct: dict[UOp, int] = {}  # elements of memory below, each counted once
+        self._varies: dict[UOp, frozenset[int]] = {}
         self.device: dict[UOp, str | None] = {}
         self.cost: dict[UOp, Cost] = {}
         self.carries_reduce: set[UOp] = set()
@@ -101,6 +103,7 @@ class Facts:
             self.device[node] = self._device_of(node, slot_devices)
             self.cost[node] = self._cost_of(node)
             self._distinct[node] = self._distinct_below(node)
+            self._varies[node] = self._varying_axes(node)
             self._note_reductions(node)
             if node.op is Ops.PARAM or any(s in self.has_storage for s in node.src):
                 self.has_storage.add(node)
@@ -155,11 +158,32 @@ class Facts:
     def _row_of(self, node: UOp) -> Row:
         source, elems = node.src[0], reduced_elems(node)
         size = elems * max(1.0, self.cost[source].loads) * source.dtype.itemsize
-        return Row(elems, size, source.num_elems > 1.5 * self._distinct[source])
+        repeats = source.num_elems > 1.5 * self._distinct[source]
+        return Row(elems, size, repeats and not self._varies[source].isdisjoint(node.arg.axes))
+
+    def _varying_axes(self, node: UOp) -> frozenset[int]:
+        """The axes along which memory is read elsewhere: not those that EXPAND or IOTA made."""
+        if node.op is Ops.CONST or node.op is Ops.IOTA:
+            return frozenset()
+        if node.op.is_elementwise or node.op in (Ops.PAD, Ops.SHRINK, Ops.FLIP):
+            return frozenset().union(*(self._varies[s] for s in node.src[:3]))
+        axes = range(len(node.known_shape))
+        if not node.op.is_movement or node.num_elems == 0:
+            return frozenset(axes)
+        inner = self._varies[node.src[0]]
+        if node.op is Ops.PERMUTE:
+            return frozenset(axis for axis in axes if node.arg[axis] in inner)
+        shape, source = node.known_shape, node.src[0].known_shape
+        if node.op is Ops.EXPAND:
+            added = len(shape) - len(source)
+            kept = (a for a in axes if a >= added and source[a - added] == shape[a])
+            return frozenset(axis for axis in kept if axis - added in inner)
+        groups = reshape_groups(source, shape)
+        return frozenset(axis for ins, outs in groups if inner.intersection(ins) for axis in outs)
 
     def _distinct_below(self, node: UOp) -> int:
         """How many elements of memory a value is made from, at most; a stored one is memory."""
-        if node.op is Ops.CONST:
+        if node.op is Ops.CONST or node.op is Ops.IOTA:
             return 0
         if not node.op.is_elementwise and not node.op.is_movement:
             return node.num_elems

@@ -6,7 +6,8 @@ Form before: TENSOR, over BUFFERs. Form after: TENSOR, over PARAMs numbered in o
 
 Two graphs that differ in their buffers only become the same graph, so the content key of the
 result finds a schedule that was made before (see api.py). What says nothing about values is dropped
-on the way (LEAF, DETACH, a WRITE or SCATTER of nothing), and sums and products of small floats are
+on the way (LEAF, DETACH, a WRITE or SCATTER of nothing), a scatter of one element into each row is
+a comparison (onehot.py), and sums and products of small floats are
 done in float32 (semantics.md, "Floats": reductions accumulate in float32 and round once).
 """
 
@@ -21,6 +22,7 @@ from pellucid.ir.arg import CheckArg, ParamArg, ReduceArg
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import count_users
+from pellucid.schedule.onehot import as_comparison
 
 SMALL_FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 
@@ -105,7 +107,9 @@ def _write(node: UOp, only_user: bool) -> UOp:
 
 
 def _scatter(node: UOp, only_user: bool) -> UOp:
-    return node.src[0] if node.src[1].num_elems == 0 else node
+    if node.src[1].num_elems == 0:
+        return node.src[0]
+    return as_comparison(node) or node
 
 
 _RULES: dict[Op, Callable[[UOp, bool], UOp]] = {

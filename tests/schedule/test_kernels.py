@@ -439,3 +439,50 @@ def test_stack_of_three_thousand() -> None:
     result = schedule([reduce(total, 0, 1)])
     assert time.process_time() - started < 6
     assert longest(kernels(result)) <= 5 * MAX_NODES  # a PAD is up to five operations
+
+
+def counter(size: int) -> UOp:
+    return UOp(Ops.IOTA, dtypes.int64, (), size)
+
+
+def test_scatter_of_one_element_into_each_row_is_a_comparison() -> None:
+    """The gradient of picking the target's score; a place out of range is dropped."""
+    rows, size = 4, 3
+    place, value = tensor((rows,), dtypes.int64), tensor((rows,))
+    for op in (None, Ops.ADD, Ops.MUL):
+        zeros = spread(UOp.const(dtypes.float32, 1.5), (rows, size))
+        picked = UOp.make(Ops.SCATTER, zeros, value, counter(rows), place, arg=op)
+        result = check([picked * 2.0])
+        assert len(result.linear.src) == 1
+        assert not any(kernel.arg.ordered for kernel in kernels(result))
+
+
+def test_scatter_into_each_row_along_other_axes() -> None:
+    base, places = (2, 5, 3, 4), (3, 2)  # place and counters over (third axis, first axis)
+    value, place = tensor((*places, 4)), tensor(places, dtypes.int32)
+    zeros = spread(UOp.const(dtypes.float32, 0.0), base)
+    ones = UOp(Ops.IOTA, dtypes.int32, (), 2).reshape((1, 2)).expand(places)
+    threes = UOp(Ops.IOTA, dtypes.int32, (), 3).reshape((3, 1)).expand(places)
+    result = check([UOp.make(Ops.SCATTER, zeros, value, ones, place, threes)])
+    assert not any(kernel.arg.ordered for kernel in kernels(result))
+
+
+def test_scatter_where_elements_may_meet_stays_one() -> None:
+    place, value = tensor((4,), dtypes.int64), tensor((4,))
+    zeros = spread(UOp.const(dtypes.float32, 0.0), (3, 4))
+    other = UOp.make(Ops.SCATTER, zeros, value, place, counter(4), arg=Ops.ADD)
+    assert not any(kernel.arg.ordered for kernel in kernels(check([other])))
+    twice = UOp.make(Ops.SCATTER, zeros, value, place, place, arg=Ops.ADD)
+    assert any(kernel.arg.ordered for kernel in kernels(check([twice])))
+    fewer = UOp.make(
+        Ops.SCATTER, spread(zeros, (2, 3, 4)).reshape((6, 4)), value, counter(4), place
+    )
+    assert any(kernel.arg.ordered for kernel in kernels(check([fewer])))
+
+
+def test_row_of_a_comparison_is_reduced_with_its_use() -> None:
+    """A sum that reads memory once for each row is no matrix product."""
+    place, value = tensor((4,), dtypes.int64), tensor((4, 8))
+    hit = UOp.make(Ops.CMPEQ, keep(place, 1, 8), counter(8).reshape((1, 8)).expand((4, 8)))
+    picked = UOp.make(Ops.WHERE, hit, value * 2.0, spread(UOp.const(dtypes.float32, 0.0), (4, 8)))
+    assert num_calls(value - keep(reduce(picked, 1), 1, 8)) == 1
