@@ -3,7 +3,8 @@
 LOOP form -> LOOP form. As all actions, they never change a value, but for the order of a sum.
 
     pack(axis, slot)     what the loops inside of *axis* read of a parameter is copied first, side
-                         by side in the order of those loops (reduced ones outermost)
+                         by side in the order of those loops (reduced ones outermost); what fills
+                         other buffers there is left alone
     hoist(axis, n)       a reduced axis moves outside of all output loops but the first n, whose
                          sums wait in memory from one turn to the next
 
@@ -72,7 +73,9 @@ def pack(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
 
 def _reads_inside(sink: UOp, action: Action, end: UOp, outside: set[UOp]) -> list[UOp]:
     slot = action.amount
-    inside = [n for n in end.src[0].toposort() if _is_read(n, slot)]
+    # what fills a buffer, behind an AFTER, is another nest
+    nest = end.src[0].toposort(lambda n: n.op is not Ops.AFTER)
+    inside = [n for n in nest if _is_read(n, slot)]
     if not inside:
         raise refuse(action, f"parameter {slot} is not read inside of it")
     if any(n.op is Ops.STORE and _is_read(n.src[0], slot) for n in sink.toposort()):

@@ -43,6 +43,8 @@ THREADING_US = 100.0
 """Kernels that take longer than this are worth waking threads."""
 STREAM_ROWS = 8
 """How many rows of a matrix are read side by side, when nothing of it is used twice."""
+MAX_SUM = 1 << 16
+"""Longer sums would need a third level of memory for their blocks."""
 MAX_DEPTH = 2048
 """The most rows of a panel that are copied at a time."""
 
@@ -140,6 +142,7 @@ class _Product:
         columns, lanes = self.size(self.column), target.max_lanes(max(4, self.node.dtype.itemsize))
         masked = columns % lanes == 0 or target.has_masked_memory
         fits = columns >= lanes or (masked and 2 * columns > lanes)
+        fits = fits and self.size(self.inner) <= MAX_SUM
         return lanes > 1 and masked and fits and (self.is_contiguous or self.size(self.row) >= 16)
 
     def is_stream(self, plan: Plan) -> bool:
@@ -188,6 +191,7 @@ class _Tiles:
         self.cache = target.l2_bytes // 2
         is_large = columns * inner * item_bytes > self.cache and self.rows >= 16
         self.is_packed = is_large or not product.is_contiguous
+        self.most_run = longest_run(inner)
         self.depth = self._depth(inner, item_bytes)
 
     def _depth(self, inner: int, item_bytes: int) -> int:
@@ -195,7 +199,8 @@ class _Tiles:
         width = self.most_vectors * self.lanes * item_bytes
         if not self.is_packed or inner * width <= self.cache:
             return inner
-        return max(MAX_RUN, min(MAX_DEPTH, 1 << (self.cache // width).bit_length() - 1))
+        most = max(self.most_run, min(MAX_DEPTH, self.cache // width))
+        return next((n for n in range(most, most // 2, -1) if inner % n == 0), most)
 
     def plan(self) -> None:
         """Panels of columns, then tiles in each, then runs of the sum."""
@@ -252,31 +257,38 @@ class _Tiles:
 
     def _plan_segment(self, segment: _Segment) -> None:
         plan = self.kernel
-        level, row, column, inner = segment.panel, segment.row, segment.column, segment.inner
-        outputs = [column]
-        if self.depth < plan.size(inner):
-            level, inner, (_, cleared, row, column) = self._block(segment)
-            outputs += [cleared, column]
-        if self.is_packed:
-            self._pack(row if level is None else level)
-        vectors = plan.size(column) // self.lanes
-        for number in outputs:
+        rows, columns, sums = [segment.row], [segment.column], [segment.inner]
+        level = segment.row if segment.panel is None else segment.panel
+        if self.depth < plan.size(segment.inner):
+            reason = f"blocks of {self.depth} keep the panel in cache"
+            pieces = plan.do("split", segment.inner, self.depth, reason)
+            assert pieces.outer is not None
+            row, cleared, column = self._hoist(pieces.outer, segment, reason)
+            rows, columns = [row], [segment.column, cleared, column]
+            self._pack(pieces.outer)
+            sums = [n for n in (pieces.inner, pieces.rest) if n is not None]
+            if pieces.rest is not None and plan.size(pieces.rest) > 1:
+                rows.append(segment.row)
+                self._pack(level)
+        elif self.is_packed:
+            self._pack(level)
+        vectors = plan.size(segment.column) // self.lanes
+        for number in columns:
             self._vectors(number)
-        self._runs(inner)
-        self._upcast_rows(row, vectors)
+        for number in sums:
+            self._runs(number)
+        for number in rows:
+            self._upcast_rows(number, vectors)
 
-    def _block(self, segment: _Segment) -> tuple[int, int, tuple[int, int, int, int]]:
-        """Cut the sum in blocks outside of the rows: the block, what is inside, the new loops."""
+    def _hoist(self, outer: int, segment: _Segment, reason: str) -> tuple[int, int, int]:
+        """Do a block of the sum for all rows; the new loops: rows, columns cleared and added to."""
         plan = self.kernel
-        reason = f"blocks of {self.depth} keep the panel in cache"
-        pieces = plan.do("split", segment.inner, self.depth, reason)
-        end = end_of(plan.sink, plan.axis(segment.row))
+        row = plan.axis(segment.row)
+        end = end_of(plan.sink, row)
         assert end is not None
-        assert pieces.outer is not None
-        kept = end.src[1:].index(plan.axis(segment.row))
         first = next_range_id(plan.sink)
-        plan.do("hoist", pieces.outer, kept, reason)
-        return pieces.outer, pieces.inner, (first, first + 1, first + 2, first + 3)
+        plan.do("hoist", outer, end.src[1:].index(row), reason)
+        return first + 2, first + 1, first + 3
 
     def _pack(self, level: int) -> None:
         """Copy the panel; along its columns where they are contiguous, else along the sum."""
@@ -296,7 +308,7 @@ class _Tiles:
 
     def _runs(self, inner: int) -> None:
         """Nest the sum, so that no accumulator adds many terms."""
-        most = longest_run(self.product.size(self.product.inner))
+        most = self.most_run
         reason = f"no accumulator adds more than about {most} products"
         while self.kernel.size(inner) > most:
             length = run_length(self.kernel.size(inner), most)
@@ -422,28 +434,39 @@ class _Stream:
             if part is not None:
                 plan.do("unroll", part, 0, reason)
         columns = [column]
-        for level in self._levels(rows.outer):
-            end = end_of(plan.sink, plan.axis(columns[-1]))
-            assert end is not None
-            kept = end.src[1:].index(plan.axis(columns[-1]))
-            first = next_range_id(plan.sink)
-            plan.do("hoist", level, kept, "columns are read along memory; their sums wait in cache")
-            columns += [first, first + 1]
+        levels, rests = self._levels(rows.outer)
+        for level in levels:
+            columns += self._hoist(level, columns[-1])
+        for level in rests:
+            columns += self._hoist(level, column)
         for number in columns:
             pieces = plan.do("lanes", number, self.lanes, "accesses are contiguous along it")
             if pieces.outer is not None and plan.size(pieces.outer) % 2 == 0:
                 plan.do("upcast", pieces.outer, 2, "two vectors a turn")
 
-    def _levels(self, number: int | None) -> list[int]:
-        """Split a loop until each level is short; the levels, outermost first."""
+    def _hoist(self, level: int, column: int) -> tuple[int, int]:
+        plan = self.kernel
+        axis = plan.axis(column)
+        end = end_of(plan.sink, axis)
+        assert end is not None
+        first = next_range_id(plan.sink)
+        reason = "columns are read along memory; their sums wait in cache"
+        plan.do("hoist", level, end.src[1:].index(axis), reason)
+        return first, first + 1
+
+    def _levels(self, number: int | None) -> tuple[list[int], list[int]]:
+        """Split a loop until each level is short: the levels, outermost first, and what is left."""
         plan = self.kernel
         most = longest_run(self.product.size(self.product.inner))
         reason = f"no sum grows by more than about {most} terms"
         levels: list[int] = []
+        rests: list[int] = []
         while number is not None and plan.size(number) > most:
             pieces = plan.do("split", number, run_length(plan.size(number), most), reason)
             levels, number = [pieces.inner, *levels], pieces.outer
-        return [number, *levels] if number is not None else levels
+            rests += [pieces.rest] if pieces.rest is not None else []
+        outer = [number] if number is not None else []
+        return [*outer, *levels], [n for n in rests if plan.size(n) > 1]
 
 
 def longest_run(count: int) -> int:

@@ -1,0 +1,374 @@
+"""Products of matrices: the plan, the shape of the inner loop, and the exactness of the sums."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from pellucid.core.dtype import DType, dtypes
+from pellucid.core.errors import ActionError
+from pellucid.ir.arg import Action, AddrSpace, AxisKind
+from pellucid.ir.form import LOOP, NATIVE
+from pellucid.ir.interpret import run_kernel
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.ir.verify import verify
+from pellucid.opt.actions import apply_action
+from pellucid.opt.axes import axes_of, size_of, stride_of
+from pellucid.opt.heuristic import choose
+from pellucid.opt.plan import Plan
+from pellucid.opt.tiles import longest_run, plan_tiles, run_length
+from tests.codegen import kernels
+from tests.codegen.lowering import TARGET, lowered, stages, with_actions
+
+ONE_CORE = dataclasses.replace(TARGET, cores=1)
+SMALL_CACHE = dataclasses.replace(ONE_CORE, l1d_bytes=1024, l2_bytes=2048)
+"""With so little cache, matrices that a test can interpret are packed, blocked and streamed."""
+
+
+def act(sink: UOp, *actions: Action) -> UOp:
+    """The kernel after some actions, each checked for its form."""
+    for action in actions:
+        sink = apply_action(sink, action, TARGET)
+        verify(sink, LOOP)
+    return sink
+
+
+def batched(count: int = 3, rows: int = 5, inner: int = 6, columns: int = 16) -> UOp:
+    """c[b, i, j] = sum over k of a[b, i, k] * b[b, k, j]"""
+    b, i, j = (kernels.loop(n, number) for number, n in enumerate((count, rows, columns)))
+    k = kernels.axis(inner, 3)
+    left = kernels.param(1, count * rows * inner).index((b * rows + i) * inner + k)
+    right = kernels.param(2, count * inner * columns).index((b * inner + k) * columns + j)
+    place = kernels.param(0, count * rows * columns).index((b * rows + i) * columns + j)
+    return kernels.kernel(place.store(kernels.reduce(left * right, k)).end(b, i, j))
+
+
+def vector_times_matrix(inner: int, columns: int, dtype: DType = dtypes.float32) -> UOp:
+    """y[j] = sum over k of x[k] * m[k, j]"""
+    j, k = kernels.loop(columns, 0), kernels.axis(inner, 1)
+    x = kernels.param(1, inner, dtype).index(k)
+    m = kernels.param(2, inner * columns, dtype).index(k * columns + j)
+    y = kernels.param(0, columns, dtype).index(j)
+    return kernels.kernel(y.store(kernels.reduce(x * m, k)).end(j))
+
+
+def with_epilogue(rows: int, inner: int, columns: int) -> UOp:
+    """c[i, j] = max(sum over k of a[i, k] * b[k, j] + bias[j], 0)"""
+    i, j, k = kernels.loop(rows, 0), kernels.loop(columns, 1), kernels.axis(inner, 2)
+    a = kernels.param(1, rows * inner).index(i * inner + k)
+    b = kernels.param(2, inner * columns).index(k * columns + j)
+    value = kernels.reduce(a * b, k) + kernels.param(3, columns).index(j)
+    place = kernels.param(0, rows * columns).index(i * columns + j)
+    return kernels.kernel(place.store(value.maximum(0.0)).end(i, j))
+
+
+def sum_of_columns(rows: int, columns: int) -> UOp:
+    """y[j] = sum over i of x[i, j]"""
+    j, k = kernels.loop(columns, 0), kernels.axis(rows, 1)
+    value = kernels.reduce(kernels.param(1, rows * columns).index(k * columns + j), k)
+    return kernels.kernel(kernels.param(0, columns).index(j).store(value).end(j))
+
+
+def outputs(sink: UOp, buffers: list[kernels.Array]) -> kernels.Array:
+    """What a kernel writes to its first buffer."""
+    copies = [b.copy() for b in buffers]
+    run_kernel(sink, copies)
+    return copies[0]
+
+
+def check_value(sink: UOp, after: UOp) -> None:
+    """Both kernels give the same, as inputs are small integers."""
+    buffers = kernels.buffers_for(sink)
+    np.testing.assert_array_equal(outputs(after, buffers), outputs(sink, buffers))
+
+
+# ---- pack, hoist, pad ----------------------------------------------------------------------------
+
+
+def test_pack_copies_what_inner_loops_read() -> None:
+    after = act(kernels.matmul(6, 5, 32), Action("swap", 0, 1), Action("split", 0, 16))
+    after = act(after, Action("pack", 0, 2))
+    (buffer,) = [n for n in after.toposort() if n.op is Ops.DEFINE]
+    assert (buffer.arg.space, buffer.arg.size) == (AddrSpace.LOCAL, 5 * 16)
+    (use,) = [n for n in after.toposort() if n.op is Ops.AFTER]
+    assert use.ranges == (axes_of(after)[0],)
+    check_value(kernels.matmul(6, 5, 32), after)
+
+
+def test_a_copy_floats_outside_of_loops_it_does_not_need() -> None:
+    after = act(kernels.matmul(6, 5, 32), Action("pack", 0, 2))
+    (use,) = [n for n in after.toposort() if n.op is Ops.AFTER]
+    assert use.ranges == ()
+
+
+def test_a_rest_fills_a_buffer_of_its_own() -> None:
+    packed = act(kernels.matmul(6, 5, 32), Action("swap", 0, 1), Action("pack", 0, 2))
+    after = act(packed, Action("split", 0, 12))
+    assert sum(n.op is Ops.DEFINE for n in after.toposort()) == 2
+    check_value(kernels.matmul(6, 5, 32), lowered(with_actions(after)))
+
+
+def test_rows_that_share_a_panel_share_the_copy() -> None:
+    packed = act(kernels.matmul(6, 5, 32), Action("swap", 0, 1), Action("split", 0, 16))
+    packed = act(packed, Action("swap", 1, 2), Action("pack", 0, 2), Action("split", 1, 4))
+    assert sum(n.op is Ops.DEFINE for n in packed.toposort()) == 1
+    check_value(kernels.matmul(6, 5, 32), lowered(with_actions(packed)))
+
+
+def test_hoist_takes_a_sum_outside_of_output_loops() -> None:
+    after = act(kernels.matmul(6, 8, 16), Action("split", 2, 4), Action("hoist", 2, 0))
+    assert [(a.arg.kind.value, size_of(a)) for a in axes_of(after)] == [
+        ("loop", 6),
+        ("loop", 16),
+        ("loop", 6),
+        ("loop", 16),
+        ("reduce", 4),
+        ("loop", 2),
+        ("loop", 6),
+        ("loop", 16),
+    ]
+    check_value(kernels.matmul(6, 8, 16), after)
+    check_value(kernels.matmul(6, 8, 16), lowered(with_actions(after)))
+
+
+def test_hoisted_sums_start_again_in_each_outer_turn() -> None:
+    sink = batched(2, 3, 4, 4)
+    after = act(sink, Action("split", 3, 2), Action("hoist", 3, 1))
+    check_value(sink, after)
+    check_value(sink, lowered(with_actions(after)))
+
+
+def test_hoist_of_a_maximum_starts_from_its_identity() -> None:
+    after = act(kernels.reduce_columns(9, 35), Action("hoist", 1, 0))
+    check_value(kernels.reduce_columns(9, 35), after)
+
+
+def test_pad_masks_what_is_too_much() -> None:
+    after = act(kernels.elementwise(10), Action("pad", 0, 4))
+    assert size_of(axes_of(after)[0]) == 12
+    check_value(kernels.elementwise(10), after)
+
+
+def test_no_mask_is_left_where_bounds_prove() -> None:
+    padded = with_actions(kernels.elementwise(100), Action("pad", 0, 16), Action("lanes", 0, 16))
+    loads = [n for n in lowered(padded).toposort() if n.op is Ops.LOAD]
+    assert all(len(n.src) == 3 for n in loads)
+    exact = with_actions(kernels.elementwise(100), Action("pad", 0, 16), Action("split", 0, 96))
+    loads = [n for n in lowered(exact).toposort() if n.op is Ops.LOAD]
+    assert sorted(len(n.src) for n in loads) == [1, 1, 3, 3]
+
+
+PACKED = act(kernels.matmul(6, 5, 32), Action("swap", 0, 1), Action("split", 0, 16))
+PACKED = act(PACKED, Action("pack", 0, 2))
+UPCAST = act(kernels.matmul(6, 5, 32), Action("upcast", 0, 2))
+
+
+@pytest.mark.parametrize(
+    ("sink", "action", "message"),
+    [
+        (kernels.matmul(), Action("pack", 2, 2), "it is reduced; hoist it first"),
+        (kernels.matmul(), Action("pack", 0, 5), "parameter 5 is not read inside of it"),
+        (kernels.matmul(), Action("pack", 0, 0), "parameter 0 is written by the kernel"),
+        (
+            kernels.elementwise(),
+            Action("pack", 0, 1),
+            "no loop inside of it moves along parameter 1",
+        ),
+        (
+            UPCAST,
+            Action("pack", 1, 2),
+            "the buffer would be filled inside of an axis that is upcast",
+        ),
+        (
+            kernels.matmul(2, 4096, 4096),
+            Action("pack", 0, 2),
+            "a buffer of 67108864 bytes is larger than 16777216",
+        ),
+        (PACKED, Action("upcast", 0), "a buffer is filled in each of its turns"),
+        (PACKED, Action("lanes", 0), "a buffer is filled in each of its turns"),
+        (
+            kernels.scatter(),
+            Action("pack", 0, 1),
+            "the iterations of this kernel must run in order",
+        ),
+        (kernels.matmul(), Action("hoist", 0, 0), "it is an output axis"),
+        (
+            kernels.matmul(),
+            Action("hoist", 2, 2),
+            "2 loops cannot stay outside of a nest of 2",
+        ),
+        (
+            kernels.reduce_all(),
+            Action("hoist", 0, 0),
+            "its reduction stands in 0 nests of output loops",
+        ),
+        (UPCAST, Action("hoist", 3, 0), "it would cross a loop that is upcast"),
+        (
+            kernels.softmax(3, 37),
+            Action("hoist", 2, 1),
+            "its reduction does not depend on the loops that it would cross",
+        ),
+        (kernels.matmul(), Action("pad", 2, 16), "it is reduced"),
+        (kernels.matmul(), Action("pad", 0, 1), "the amount is less than 2"),
+        (kernels.matmul(), Action("pad", 0, 3), "its size 3 is a multiple of 3 already"),
+    ],
+)
+def test_refusals(sink: UOp, action: Action, message: str) -> None:
+    with pytest.raises(ActionError) as caught:
+        apply_action(sink, action, TARGET)
+    wanted = f"{action.kind} of axis {action.axis} is refused: {message}"
+    assert str(caught.value).splitlines()[0] == wanted
+
+
+# ---- plans ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "target", [ONE_CORE, SMALL_CACHE, dataclasses.replace(SMALL_CACHE, cores=3)]
+)
+@pytest.mark.parametrize(
+    "sink",
+    [
+        kernels.matmul(18, 7, 70),
+        kernels.matmul(9, 300, 33),
+        kernels.matmul(64, 16, 64),
+        kernels.matmul(5, 90, 9),
+        kernels.matmul_transposed(17, 20, 21),
+        batched(3, 9, 10, 40),
+        with_epilogue(21, 12, 37),
+        kernels.matmul(16, 509, 16),
+        kernels.matmul(7, 515, 33),
+        vector_times_matrix(40, 300),
+        vector_times_matrix(1100, 256),
+        sum_of_columns(35, 257),
+    ],
+    ids=lambda sink: "_".join(str(size_of(a)) for a in axes_of(sink)),
+)
+def test_plans_keep_the_value(sink: UOp, target: object) -> None:
+    after = lowered(sink, target)  # type: ignore[arg-type]
+    verify(after, NATIVE)
+    check_value(sink, after)
+
+
+def plan_of(sink: UOp, target: object = ONE_CORE) -> UOp:
+    """The kernel after the plan of tiles alone."""
+    plan = Plan(sink, target)  # type: ignore[arg-type]
+    assert plan_tiles(plan)
+    return plan.sink
+
+
+def innermost(sink: UOp) -> list[UOp]:
+    """The REDUCEs that nothing is reduced in."""
+    found = [n for n in sink.toposort() if n.op is Ops.REDUCE]
+    return [n for n in found if not any(b.op is Ops.REDUCE for b in n.src[0].toposort())]
+
+
+def test_the_inner_loop_of_a_packed_product_reads_side_by_side() -> None:
+    sink = stages(kernels.matmul(1024, 1024, 1024), ONE_CORE)[3][2]
+    (inner,) = innermost(sink)
+    loop = inner.src[1]
+    reads = [n for n in inner.src[0].toposort() if n.op is Ops.INDEX and loop in n.ranges]
+    wide = [n for n in reads if any(r.arg.kind is AxisKind.LANES for r in n.ranges)]
+    assert len(wide) == 1
+    storage = wide[0].src[0].src[0]
+    assert storage.op is Ops.DEFINE
+    assert stride_of(wide[0].src[1], loop) == 64
+    assert storage.arg.size == 1024 * 64
+
+
+def test_a_tile_has_half_as_many_accumulators_as_there_are_registers() -> None:
+    sink = stages(kernels.matmul(1024, 1024, 1024), ONE_CORE)[4][2]
+    (loop,) = {n.src[1:] for n in innermost(sink)}
+    inner = [n for n in innermost(sink) if n.src[1:] == loop]
+    assert len(inner) == 16
+    assert {n.dtype.lanes for n in inner} == {16}
+
+
+def test_the_text_of_the_inner_loop_loads_and_multiplies_only() -> None:
+    linear = stages(kernels.matmul(64, 64, 64), ONE_CORE)[-1][2]
+    counts = {op: sum(n.op is op for n in linear.toposort()) for op in (Ops.MULADD, Ops.SPLAT)}
+    assert counts == {Ops.MULADD: 16, Ops.SPLAT: 4}
+
+
+def test_a_small_matrix_is_not_packed() -> None:
+    assert all(a.kind != "pack" for a in choose(kernels.matmul(64, 64, 64), ONE_CORE).actions)
+
+
+def test_a_long_sum_is_cut_in_blocks_outside_of_the_rows() -> None:
+    kinds = [a.kind for a in choose(kernels.matmul(512, 8192, 512), ONE_CORE).actions]
+    assert "hoist" in kinds
+    assert kinds.index("hoist") < kinds.index("pack")
+
+
+def test_one_row_reads_the_matrix_along_memory() -> None:
+    sink = plan_of(vector_times_matrix(4096, 4096))
+    (inner,) = innermost(sink)
+    assert [(r.arg.kind, size_of(r)) for r in inner.src[1:]] == [(AxisKind.UNROLL, 8)]
+    assert sum(n.op is Ops.DEFINE for n in sink.toposort()) == 2
+
+
+def test_panels_are_shared_out_among_threads() -> None:
+    actions = choose(kernels.matmul(1024, 1024, 1024), dataclasses.replace(TARGET, cores=2)).actions
+    assert actions[-1] == Action("thread", 0)
+    axes = axes_of(stages(kernels.matmul(1024, 1024, 1024), TARGET)[3][2])
+    assert (axes[0].arg.kind, size_of(axes[0])) == (AxisKind.THREAD, 16)
+
+
+# ---- rounding ------------------------------------------------------------------------------------
+
+
+def levels_of(sink: UOp) -> list[int]:
+    """How many terms each accumulator of a kernel adds."""
+    found = [
+        math.prod(size_of(r) or 1 for r in n.src[1:] if r.arg.kind is AxisKind.REDUCE)
+        for n in sink.toposort()
+        if n.op is Ops.REDUCE
+    ]
+    hoisted = [
+        size_of(n.src[1]) or 1
+        for n in sink.toposort()
+        if n.op is Ops.END and n.src[0].op is Ops.STORE and _adds(n.src[0])
+    ]
+    return [n for n in (*found, *hoisted) if n > 1]
+
+
+def _adds(store: UOp) -> bool:
+    return store.src[1].op is Ops.ADD and store.src[1].src[0] is store.src[0]
+
+
+@pytest.mark.parametrize("inner", [16, 65, 131, 512, 1000, 1024, 4093, 8192, 30_000])
+@pytest.mark.parametrize(
+    "make", [lambda k: kernels.matmul(64, k, 512), lambda k: sum_of_columns(k, 4096)]
+)
+def test_no_accumulator_adds_more_than_its_run(inner: int, make: object) -> None:
+    plan = Plan(make(inner), ONE_CORE)  # type: ignore[operator]
+    if not plan_tiles(plan):
+        return
+    assert max(levels_of(plan.sink), default=1) <= longest_run(inner)
+
+
+@pytest.mark.parametrize("count", [65, 96, 131, 512, 1024, 2048, 8192])
+def test_runs_of_equal_numbers_keep_the_bound(count: int) -> None:
+    """Measured on numbers of all kinds, with levels as the plan makes them."""
+    numbers = np.random.default_rng(1).uniform(1, 2, 4000).astype(np.float32)
+    values, size = numbers, count
+    while size > longest_run(count):
+        length = run_length(size, longest_run(count))
+        values, size = one_by_one(values, length), -(-size // length)
+    values = one_by_one(values, size)
+    exact = numbers.astype(np.float64)
+    terms = np.round(values.astype(np.float64) / exact)
+    error = np.abs(values - terms * exact) / (terms * exact)
+    assert error.max() <= 2 * 2.0**-23 * math.log2(count)
+
+
+def one_by_one(values: kernels.Array, length: int) -> kernels.Array:
+    """Each number added to itself *length* times, in float32."""
+    total = np.zeros_like(values)
+    for _ in range(length):
+        total = (total + values).astype(np.float32)
+    return total
