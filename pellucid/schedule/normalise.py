@@ -9,22 +9,39 @@ result finds a schedule that was made before (see api.py). What says nothing abo
 on the way (LEAF, DETACH, a WRITE or SCATTER of nothing), a scatter of one element into each row is
 a comparison (onehot.py), and sums and products of small floats are
 done in float32 (semantics.md, "Floats": reductions accumulate in float32 and round once).
+
+A long reduction to few values becomes two, whatever the machine, so that threads can share the
+first one and the result is the same on all:
+
+    REDUCE(x (4096, 4096), all)  ->  REDUCE(STAGE(REDUCE(x (64, 64, 4096), last two)), all)
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.ir import origin
-from pellucid.ir.arg import CheckArg, ParamArg, ReduceArg
+from pellucid.ir.arg import AddrSpace, CheckArg, ParamArg, ReduceArg, StageArg
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import count_users
 from pellucid.schedule.onehot import as_comparison
 
 SMALL_FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
+
+
+SHARED_OPS = frozenset((Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR))
+"""Reductions that are done in two stages when they are long."""
+LONG = 1 << 18
+"""How many elements make a reduction long."""
+FEW = 8
+"""To how many values a long reduction is done in two stages: more can be shared out themselves."""
+PARTS = 64
+"""How many partial results a long reduction has for each value."""
+_PARTIAL = StageArg(AddrSpace.GLOBAL, "partial results of a long reduction, for threads to share")
 
 
 @dataclass(frozen=True)
@@ -94,7 +111,37 @@ def _reduce(node: UOp, only_user: bool) -> UOp:
         kept = [axis for axis in range(len(source.src[0].known_shape)) if axis not in inner]
         axes = tuple(sorted((*inner, *(kept[axis] for axis in axes))))
         source = source.src[0]
+    return _in_two_stages(source, op, axes) or _reduced(source, op, axes)
+
+
+def _reduced(source: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
     return UOp.make(Ops.REDUCE, source, arg=ReduceArg(op, axes))
+
+
+def _in_two_stages(source: UOp, op: Op, axes: tuple[int, ...]) -> UOp | None:
+    """A long reduction to few values, as partial results and their reduction; None for others."""
+    shape = source.known_shape
+    count = math.prod(shape[axis] for axis in axes)
+    axis = next((axis for axis in axes if shape[axis] >= PARTS), None)
+    is_long = count >= LONG and source.num_elems <= FEW * count
+    if not is_long or axis is None or op not in SHARED_OPS:
+        return None
+    main = shape[axis] // PARTS * PARTS
+    whole = _along(source, axis, 0, main) if main < shape[axis] else source
+    split = whole.reshape((*shape[:axis], PARTS, main // PARTS, *shape[axis + 1 :]))
+    inner = tuple(a if a < axis else a + 1 for a in axes if a != axis)
+    parts = _reduced(split, op, tuple(sorted((*inner, axis + 1))))
+    place = sum(a not in axes for a in range(axis))
+    total = _reduced(UOp(Ops.STAGE, parts.dtype, (parts,), _PARTIAL), op, (place,))
+    if main == shape[axis]:
+        return total
+    return total.alu(op, _reduced(_along(source, axis, main, shape[axis]), op, axes))
+
+
+def _along(source: UOp, axis: int, start: int, stop: int) -> UOp:
+    """The part of a tensor from *start* to *stop* along one axis."""
+    whole = ((0, n) for n in source.known_shape)
+    return source.shrink(tuple((start, stop) if i == axis else r for i, r in enumerate(whole)))
 
 
 def _accumulator(op: Op, dtype: DType) -> DType:

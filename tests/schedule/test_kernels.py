@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -90,9 +91,20 @@ def test_large_row_or_few_large_rows_are_reduced_apart() -> None:
     x = tensor((4096, 4096))
     centred = x - spread(reduce(x, 0, 1), (4096, 4096))
     result = schedule([centred])
-    assert reasons(result)[0] == "too few rows to share out among the cores"
+    assert reasons(result)[0] == "partial results of a long reduction, for threads to share"
+    assert len(result.linear.src) == 3
     result = schedule([softmax(tensor((4096, 2_000_000)))])
     assert any("a row does not stay in cache" in reason for reason in reasons(result))
+
+
+def test_long_reductions_to_few_values_have_two_stages() -> None:
+    for shape, axes in (((1 << 18,), (0,)), ((3, 65, 4099), (1, 2)), ((2, 70, 5000), (0, 2))):
+        total = schedule([reduce(tensor(shape), *axes)])
+        is_long = math.prod(shape[axis] for axis in axes) >= 1 << 18
+        assert (len(total.linear.src) > 1) == is_long
+    check([reduce(tensor((65, 4099)), 0, 1)])
+    check([reduce(tensor((1, 1 << 18, 2)), 1)])
+    assert len(schedule([reduce(tensor((64, 1 << 18)), 1)]).linear.src) == 1
 
 
 def test_matrix_product_is_not_computed_inside_of_rows() -> None:
