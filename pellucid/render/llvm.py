@@ -156,6 +156,7 @@ class LLVMWriter:
         self.registers: dict[UOp, str] = {}  # what each accumulator holds here
         self.declared: dict[str, str] = {}
         self.block = "entry"
+        self.addresses: dict[tuple[UOp, str], str] = {}  # of storage at an offset, in this block
         self.open: list[_Loop | _If] = []
         self.counts: dict[str, int] = {}
         self.bodies = loop_bodies(linear.src)
@@ -231,6 +232,7 @@ class LLVMWriter:
         """Start a block."""
         self.lines.append(f"{name}:")
         self.block = name
+        self.addresses.clear()
 
     def call(self, intrinsic: str, result: str, *arguments: tuple[str, str]) -> str:
         """The text of a call of an intrinsic, which is declared at the end."""
@@ -277,16 +279,20 @@ class LLVMWriter:
         return self.value(f"getelementptr {element}, ptr {base}, i64 {offset}", "p")
 
     def element_address(self, index: UOp) -> str:
-        """The address that an INDEX means."""
+        """The address that an INDEX means; neighbours are literal steps from one address."""
         storage = storage_of(index)
         element = llvm_type(memory_dtype(storage.dtype))
-        return self.address(self.names[storage], element, self.wide_of(index.src[1]))
+        place, step = _place_and_step(index.src[1])
+        key = (storage, self.wide_of(place))
+        if key not in self.addresses:
+            self.addresses[key] = self.address(self.names[storage], element, key[1])
+        return self.address(self.addresses[key], element, str(step))
 
     # ---- nodes -----------------------------------------------------------------------------------
 
     def write(self, node: UOp) -> None:
         """Write one item of the program."""
-        if node.op in _SILENT:
+        if node.op in _SILENT or _is_step(node, self):
             return
         if node in self.wide and node not in self.narrow and node.op in _WIDE_INSTRUCTION:
             self.widen_computed(node)
@@ -319,6 +325,19 @@ class LLVMWriter:
         self.wide_names[node] = self.value(f"{extend} {self.typed(node)} to i64")
 
 
+def _place_and_step(index: UOp) -> tuple[UOp, int]:
+    """An index as a value, and a literal that is added to it."""
+    index = value_of(index)
+    if index.op is Ops.ADD and index.src[1].is_const and cannot_wrap(index):
+        return value_of(index.src[0]), index.src[1].arg
+    return index, 0
+
+
+def _is_step(node: UOp, w: LLVMWriter) -> bool:
+    """True for a sum that nothing uses but addresses, as a step from another one."""
+    return node.op is Ops.ADD and node not in w.wide and node not in w.narrow
+
+
 def _has_wide(w: LLVMWriter, node: UOp) -> bool:
     node = value_of(node)
     return node.op is Ops.CONST or node in w.wide_names or node.dtype.bits == 64
@@ -330,11 +349,13 @@ def _widths(items: tuple[UOp, ...]) -> tuple[set[UOp], set[UOp]]:
     narrow: set[UOp] = set()
     for node in reversed(items):
         if node.op is Ops.INDEX:
-            wide.add(value_of(node.src[1]))
+            wide.add(_place_and_step(node.src[1])[0])
         elif node.op is Ops.RANGE:
             wide.add(value_of(node.src[0]))
         elif node.op in _SILENT or node.op is Ops.END or node.op is Ops.SPECIAL:
             continue
+        elif node.op is Ops.ADD and node not in wide and node not in narrow:
+            continue  # a step of addresses only
         elif node in wide and node.op in _WIDE_INSTRUCTION and cannot_wrap(node):
             wide.update(value_of(s) for s in node.src)
             if node in narrow:

@@ -14,8 +14,7 @@ loop0:
   %v3 = call <16 x float> @llvm.fma.v16f32(<16 x float> %v1, <16 x float> splat (float 0x4000000000000000), <16 x float> %v2)
   %v4 = fcmp ole <16 x float> %v1, splat (float 0x0000000000000000)
   %v5 = select <16 x i1> %v4, <16 x float> splat (float 0x0000000000000000), <16 x float> %v3
-  %p3 = getelementptr float, ptr %buffer0, i64 %v0
-  store <16 x float> %v5, ptr %p3, align 4
+  store <16 x float> %v5, ptr %p2, align 4
   %i0.next = add nuw nsw i64 %i0, 1
   %v6 = icmp slt i64 %i0.next, 4
   br i1 %v6, label %loop0, label %end0
