@@ -31,7 +31,7 @@ Source: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplica
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.target import Target
@@ -63,12 +63,17 @@ def pack(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     if end is None:
         raise refuse(action, "it is reduced; hoist it first")
     outside = {*end.ranges, *end.src[1 : end.src.index(axis) + 1]}
+    _require_loops_around(action, outside)
+    reads = _reads_inside(sink, action, end, outside)
+    return sink.substitute(_Copies(sink, action, outside).of(reads))
+
+
+def _require_loops_around(action: Action, outside: Iterable[UOp]) -> None:
+    """All lanes or copies would share the buffer."""
     for other in outside:
         if other.arg.kind not in (AxisKind.LOOP, AxisKind.REDUCE, AxisKind.THREAD):
             kind = KIND_NAMES[other.arg.kind]
             raise refuse(action, f"the buffer would be filled inside of an axis that is {kind}")
-    reads = _reads_inside(sink, action, end, outside)
-    return sink.substitute(_Copies(sink, action, outside).of(reads))
 
 
 def _reads_inside(sink: UOp, action: Action, end: UOp, outside: set[UOp]) -> list[UOp]:
@@ -153,6 +158,7 @@ def hoist(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     cleared, summed = new_loops(inner, number), new_loops(inner, number + len(inner))
     buffer = new_buffer(action, node.dtype, inner, next_define_id(sink))
     outer = tuple(r for r in node.ranges if r not in inner)
+    _require_loops_around(action, outer)
     zero = UOp.const(node.dtype, node.arg.op.identity_for(node.dtype))
     start = buffer.after(*outer).index(position(cleared)).store(zero).end(*cleared)
     turn = axis.replace(arg=RangeArg(axis.arg.id, AxisKind.LOOP))

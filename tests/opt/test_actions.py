@@ -298,19 +298,24 @@ def test_refusals(sink: UOp, action: Action, target: Target, message: str) -> No
 
 # ---- random lists ------------------------------------------------------------------------------
 
-KINDS = ("split", "lanes", "upcast", "unroll", "thread", "swap", "cascade")
+KINDS = (
+    *("split", "lanes", "upcast", "unroll", "thread", "swap", "cascade"),
+    *("pad", "pack", "pack", "hoist", "hoist"),
+)
+AMOUNTS = {"pack": (1, 2), "hoist": (0, 1)}
 
 
 def random_actions(sink: UOp, numbers: random.Random) -> UOp:
-    """A kernel with up to five random actions that are legal."""
+    """A kernel with up to six random actions that are legal."""
     chosen: list[Action] = []
     after = sink
-    for _ in range(numbers.randint(1, 5)):
+    for _ in range(numbers.randint(1, 6)):
         count = len(axes_of(after))
         if count == 0:
             break
         kind = numbers.choice(KINDS)
-        amount = numbers.randrange(count) if kind == "swap" else numbers.choice((0, 2, 3, 4, 5, 8))
+        amounts = range(count) if kind == "swap" else AMOUNTS.get(kind, (0, 2, 3, 4, 5, 8))
+        amount = numbers.choice(amounts)
         action = Action(kind, numbers.randrange(count), amount)
         try:
             after = apply_action(after, action, TARGET)
@@ -320,7 +325,7 @@ def random_actions(sink: UOp, numbers: random.Random) -> UOp:
     return with_actions(sink, *chosen)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(80))
 def test_random_actions_keep_the_value(seed: int) -> None:
     numbers = random.Random(seed)
     start = kernels.KERNELS[numbers.choice(list(kernels.KERNELS))]()

@@ -208,6 +208,11 @@ UPCAST = act(kernels.matmul(6, 5, 32), Action("upcast", 0, 2))
         ),
         (UPCAST, Action("hoist", 3, 0), "it would cross a loop that is upcast"),
         (
+            UPCAST,
+            Action("hoist", 3, 2),
+            "the buffer would be filled inside of an axis that is upcast",
+        ),
+        (
             kernels.softmax(3, 37),
             Action("hoist", 2, 1),
             "its reduction does not depend on the loops that it would cross",
