@@ -111,6 +111,22 @@ def _folder() -> Choice:
     return Choice("a folder, or nothing for no cache on disk", str, tidy)
 
 
+def _lists_of_actions() -> Choice:
+    def from_text(name: str) -> object:
+        try:
+            with open(os.path.expanduser(name), encoding="utf-8") as file:
+                return file.read()
+        except OSError as problem:
+            raise ValueError(name) from problem
+
+    def tidy(value: object) -> object:
+        if not isinstance(value, str):
+            raise ValueError(value)
+        return value
+
+    return Choice("the text of saved actions; the variable names a file of it", from_text, tidy)
+
+
 def default_cache_dir(
     environ: Mapping[str, str] | None = None, platform: str = sys.platform
 ) -> str:
@@ -136,7 +152,7 @@ def _option(
     metadata = {"choice": choice, "doc": doc, "affects_code": affects_code, "shown": shown}
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
-    metadata["shown"] = str(int(default) if isinstance(default, bool) else default)
+    metadata["shown"] = shown or str(int(default) if isinstance(default, bool) else default)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -194,6 +210,13 @@ class Options:
         _whole_number(0),
         "width of the search for a kernel's optimisation; 0: the heuristic decides",
         affects_code=True,
+    )
+    actions: str = _option(
+        "",
+        _lists_of_actions(),
+        "optimisation actions that some kernels take instead of those that would be chosen",
+        affects_code=True,
+        shown="none",
     )
     trace: bool = _option(
         False,

@@ -9,22 +9,18 @@ behind `pipeline.to_program`. When it takes long and a terminal is attached, pro
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
 
 from pellucid.core import observe
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError
-from pellucid.core.options import current_options
 from pellucid.engine import promise
+from pellucid.engine.choosing import with_chosen_actions
+from pellucid.engine.progress import progress
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-
-_PATIENCE_SECONDS: Final = 0.7
-"""How long a compilation may take before its progress is shown."""
 
 
 def compile_linear(linear: UOp) -> UOp:
@@ -33,16 +29,17 @@ def compile_linear(linear: UOp) -> UOp:
     Errors: CompileError naming the kernel and, when tracing is on, the line of the program it came
     from; nothing has run then.
     """
-    kernels = _kernels_by_device(linear)
+    chosen = with_chosen_actions(linear)
+    kernels = _kernels_by_device(chosen)
     if observe.watching:
-        observe.decision("schedule", linear, f"{len(kernels)} kernels to compile")
+        observe.decision("schedule", chosen, f"{len(kernels)} kernels to compile")
     programs: dict[tuple[UOp, str], UOp] = {}
-    with _progress(len(kernels)) as advance:
+    with _counted(len(kernels)) as advance:
         for name in dict.fromkeys(device for _, device in kernels):
             calls_by_kernel = {k: call for (k, device), call in kernels.items() if device == name}
             for kernel, program in _compiled(calls_by_kernel, name, advance).items():
                 programs[kernel, name] = program
-    calls = [_with_program(call, programs) for call in linear.src]
+    calls = [_with_program(call, programs) for call in chosen.src]
     compiled = UOp(Ops.LINEAR, dtypes.void, tuple(calls), linear.arg)
     promise.hand_on(linear, compiled)
     return compiled
@@ -92,39 +89,8 @@ def _with_program(call: UOp, programs: dict[tuple[UOp, str], UOp]) -> UOp:
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[Any]:
-    """Report each finished step to observers, and on a terminal once the work has taken a while."""
-    start, done = time.perf_counter(), 0
-    bar: list[Any] = []
-    wanted = current_options().progress
-    is_shown = wanted == "on" or (wanted == "auto" and sys.stderr.isatty())
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
-        if observe.watching:
-            observe.progress("compile", done, total)
-        if (
-            is_shown
-            and not bar
-            and done < total
-            and time.perf_counter() - start > _PATIENCE_SECONDS
-        ):
-            bar.extend(_start_bar(total))
-        if bar:
-            bar[0].update(bar[1], completed=done)
-
-    try:
-        yield advance
-    finally:
-        if bar:
-            bar[0].stop()
-
-
-def _start_bar(total: int) -> Sequence[Any]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    progress = Progress(console=Console(stderr=True), transient=True)
-    progress.start()
-    return progress, progress.add_task("compiling kernels", total=total)
+def _counted(total: int) -> Iterator[Callable[[], None]]:
+    """Give a function that counts and reports one step more."""
+    done = itertools.count(1)
+    with progress("compile", "compiling kernels", total) as advance:
+        yield lambda: advance(next(done))

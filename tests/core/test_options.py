@@ -211,6 +211,7 @@ def test_another_process_reads_the_variables() -> None:
         ({"relaxed_float": True}, True),
         ({"beam": 1}, True),
         ({"optimize": False}, True),
+        ({"actions": "kernel 00ff"}, True),
         ({"debug": 4}, False),
         ({"verify": True}, False),
         ({"trace": True}, False),

@@ -15,6 +15,7 @@ from pellucid.core import observe
 from pellucid.core.errors import CompileError, DeviceError, ExecutionError
 from pellucid.core.observe import Observer
 from pellucid.engine import compile as compiling
+from pellucid.engine import progress
 from pellucid.engine.memory import buffer_of
 from pellucid.ir.uop import UOp, new_buffer, num_live_nodes
 from pellucid.nn.optim import SGD
@@ -176,14 +177,14 @@ def test_progress_bar_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[int] = []
 
     class Bar:
-        def update(self, task: int, completed: int) -> None:
+        def update(self, task: int, completed: int, description: str) -> None:
             shown.append(completed)
 
         def stop(self) -> None:
             shown.append(-1)
 
-    monkeypatch.setattr(compiling, "_PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(compiling, "_start_bar", lambda total: (Bar(), 0))
+    monkeypatch.setattr(progress, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "_start_bar", lambda label, total: (Bar(), 0))
     with Context(progress="on"):
         (Tensor([1.0]) + 19).realize(Tensor([[2.0, 3.0]]) * 20)
     assert shown == [1, -1] or shown == [1, 2, -1]

@@ -1,0 +1,206 @@
+"""The child process of runtime/measuring.py: compiles and runs kernels on buffers of its own.
+
+    {"do": "measure", "code": …}   ->   {"seconds": 0.0000123}
+                                   ->   {"kind": "wrong", "problem": "parameter 0, element 5: …"}
+
+Every buffer stands between two fences of known bytes. After the first run of a kernel, outputs are
+compared with those of the reference, inputs with what they were, fences with what they are. Should
+the parent be gone while a kernel hangs, an alarm ends this process.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+import numpy as np
+
+from pellucid.core.dtype import DType, parse_dtype
+from pellucid.core.errors import CompileError, PellucidError
+from pellucid.core.options import Context
+from pellucid.ir.interpret.values import from_storage, storage_dtype, to_storage
+from pellucid.runtime.buffer import Buffer
+from pellucid.runtime.device import Device
+from pellucid.runtime.program import Call
+
+Array = np.ndarray[Any, Any]
+
+FENCE_BYTES: Final = 4096
+_FENCE: Final = 0xA5
+_LEAST_SECONDS: Final = 0.01
+_LEAST_RUNS: Final = 3
+_MOST_RUNS: Final = 50
+
+
+def values_for(dtype: DType, size: int, numbers: np.random.Generator) -> Array:
+    """Numbers as they lie in memory: floats around 0.5, so that long sums do not cancel out.
+
+    Whole numbers are small, as indices and divisors are.
+    """
+    if dtype.is_bool:
+        return numbers.integers(0, 2, size).astype(np.bool_)
+    if dtype.is_float:
+        return to_storage(dtype, numbers.random(size, np.float32) * 2.0 - 0.5)
+    low = max(int(dtype.min), -4)
+    return numbers.integers(low, 12, size).astype(storage_dtype(dtype))
+
+
+class _Parameter:
+    """A buffer between fences, what it holds at first, and what the reference leaves in it."""
+
+    def __init__(self, device: str, dtype: DType, values: Array) -> None:
+        self.dtype, self.start = dtype, values
+        self.whole = Buffer(device, values.nbytes + 2 * FENCE_BYTES, parse_dtype("uint8"))
+        self.buffer = self.whole.view(FENCE_BYTES, values.size, dtype)
+        self.expected: Array | None = None
+        all_bytes = self.whole.as_numpy()
+        self.fences = (all_bytes[:FENCE_BYTES], all_bytes[FENCE_BYTES + values.nbytes :])
+        self.reset()
+
+    def reset(self) -> None:
+        """Write what it holds at first, and the fences."""
+        for fence in self.fences:
+            fence[:] = _FENCE
+        if self.start.size:
+            self.buffer.copy_from(self.start)
+
+    def now(self) -> Array:
+        """A copy of what it holds."""
+        return np.frombuffer(self.buffer.tobytes(), self.start.dtype)
+
+    def problem(self, *, is_written: bool, tolerance: float | None) -> str | None:
+        """Say what is not as it should be after a run."""
+        if any((fence != _FENCE).any() for fence in self.fences):
+            return "something was written outside of it"
+        if not self.start.size:
+            return None
+        if not is_written:
+            same = self.now().tobytes() == self.start.tobytes()
+            return None if same else "an input was written to"
+        assert self.expected is not None, "the reference runs first"
+        return difference(self.dtype, self.expected, self.now(), tolerance)
+
+
+def difference(dtype: DType, expected: Array, got: Array, tolerance: float | None) -> str | None:
+    """Say which element differs; floats may by *tolerance* times the largest, unless it is None.
+
+    >>> from pellucid.core.dtype import dtypes
+    >>> a, b = np.array([1.0, 2.0], np.float32), np.array([1.0, 2.125], np.float32)
+    >>> difference(dtypes.float32, a, b, 0.1), difference(dtypes.float32, a, b, None)
+    (None, 'element 1: expected 2.0, got 2.125')
+    """
+    left, right = from_storage(dtype, expected), from_storage(dtype, got)
+    wrong = left != right
+    if dtype.is_float:
+        left, right = left.astype(np.float64), right.astype(np.float64)
+        wrong = (left != right) & ~(np.isnan(left) & np.isnan(right))
+        wrong |= (left == 0) & (right == 0) & (np.signbit(left) != np.signbit(right))
+        if tolerance is not None:
+            finite = np.abs(left[np.isfinite(left)])
+            scale = float(finite.max()) if finite.size else 0.0
+            with np.errstate(invalid="ignore"):
+                wrong &= ~(np.abs(left - right) <= tolerance * scale)
+    if not wrong.any():
+        return None
+    first = int(np.argmax(wrong))
+    return f"element {first}: expected {left[first]}, got {right[first]:.8g}"
+
+
+class _Bench:
+    """What the child keeps from one question to the next."""
+
+    def __init__(self) -> None:
+        self.device = "CPU"
+        self.params: list[_Parameter] = []
+
+    def answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Do what is asked for."""
+        try:
+            return getattr(self, f"do_{question['do']}")(question)  # type: ignore[no-any-return]
+        except CompileError as problem:
+            return {"kind": "not compiled", "problem": problem.problem}
+        except (PellucidError, MemoryError) as problem:
+            return {"kind": "failed", "problem": f"{type(problem).__name__}: {problem}"}
+
+    def do_open(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Make the buffers."""
+        self.device = question["device"]
+        numbers = np.random.default_rng(question["seed"])
+        dtypes_ = [(parse_dtype(name), size) for name, size in question["params"]]
+        self.params = [
+            _Parameter(self.device, dtype, values_for(dtype, size, numbers))
+            for dtype, size in dtypes_
+        ]
+        return {"seconds": 0.0}
+
+    def do_reference(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Run the reference, and keep what it writes."""
+        call = self._call(question["code"])
+        seconds = self._run_once(call)
+        for slot in question["code"]["writes"]:
+            self.params[slot].expected = self.params[slot].now()
+        return {"seconds": seconds}
+
+    def do_measure(self, question: dict[str, Any]) -> dict[str, Any]:
+        """Run a kernel, compare, and time it."""
+        code = question["code"]
+        call = self._call(code)
+        first = self._run_once(call)
+        for slot, param in enumerate(self.params):
+            is_written = param.expected is not None
+            tolerance = question["tolerances"][slot]
+            problem = param.problem(is_written=is_written, tolerance=tolerance)
+            if problem is not None:
+                return {"kind": "wrong", "problem": f"parameter {slot}, {problem}"}
+        return {"seconds": _fastest(call, first, float(question["enough_s"]) or math.inf)}
+
+    def _call(self, code: dict[str, Any]) -> Call:
+        with Context(cache_dir=""):  # candidates would fill the cache
+            device = Device[self.device]
+            binary = device.compile(code["source"], code["name"])
+        program = device.load(binary, code["name"])
+        buffers = [param.buffer for param in self.params[: code["num_params"]]]
+        return program.bind(buffers, code["num_threads"], code["scratch_bytes"])
+
+    def _run_once(self, call: Call) -> float:
+        for param in self.params:
+            param.reset()
+        start = time.perf_counter()
+        call.run()
+        return time.perf_counter() - start
+
+
+def _fastest(call: Call, first: float, enough: float) -> float:
+    """The fastest of several runs; one that is much too slow is not repeated."""
+    fastest, total, count = first, 0.0, 0
+    while count < _LEAST_RUNS or (total < _LEAST_SECONDS and count < _MOST_RUNS):
+        if count and fastest > enough:
+            break
+        start = time.perf_counter()
+        call.run()
+        seconds = time.perf_counter() - start
+        fastest, total, count = min(fastest, seconds), total + seconds, count + 1
+    return fastest
+
+
+def main(descriptor: int) -> None:
+    """Answer questions until the parent closes the connection."""
+    connection, bench = Connection(descriptor), _Bench()
+    while True:
+        try:
+            question = json.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            return
+        signal.alarm(math.ceil(question["limit_s"]) + 1)
+        answer = bench.answer(question)
+        signal.alarm(0)
+        connection.send_bytes(json.dumps(answer).encode())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
