@@ -83,6 +83,7 @@ Memo = dict[tuple[UOp, ...], dict[UOp, UOp]]
 
 def _substitute(root: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: Memo) -> UOp:
     done = memo.setdefault(tuple(mapping), dict(mapping))
+    _ = root.ranges  # from here on, all nodes below have theirs
 
     def is_open(node: UOp) -> bool:
         return node not in done and _depends(node, mapping) and not _binds(node)
@@ -106,7 +107,7 @@ def _binds(node: UOp) -> bool:
 
 
 def _depends(node: UOp, mapping: Mapping[UOp, UOp]) -> bool:
-    return not mapping.keys().isdisjoint(node.ranges)
+    return not mapping.keys().isdisjoint(node._ranges)
 
 
 def _rebind(node: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: Memo) -> UOp:

@@ -16,6 +16,7 @@ where there is one.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import struct
@@ -25,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Generic, TypeVar, overload
 
-from pellucid.core.dtype import DType, Scalar, dtypes, to_scalar
+from pellucid.core.dtype import DType, Kind, Scalar, dtypes, to_scalar
 from pellucid.ir.arg import AxisKind, BufferArg, RangeArg
 from pellucid.ir.op import Op, Ops, Shape
 
@@ -127,8 +128,8 @@ class UOp:
     __slots__ = (
         "__weakref__",
         "_bounds",
-        "_cache",
         "_content",
+        "_kept",
         "_leaf",
         "_memory",
         "_normal",
@@ -148,6 +149,7 @@ class UOp:
     src: Final[tuple[UOp, ...]]  # type: ignore[misc]
     arg: Final[Any]  # type: ignore[misc]
     _content: bytes
+    _kept: dict[Callable[[UOp], Any], Any]
     _normal: int
     _ranges: tuple[UOp, ...]
     _shape: Shape | None
@@ -201,7 +203,9 @@ class UOp:
             lanes = tuple(to_scalar(dtype.scalar, v) for v in value)
             same = all(_const_key(v) == _const_key(lanes[0]) for v in lanes)
             return UOp(Ops.CONST, dtype, (), lanes[0] if same else lanes)
-        return UOp(Ops.CONST, dtype, (), to_scalar(dtype.scalar, value))
+        if type(value) is not int or dtype.kind is not Kind.INDEX:
+            value = to_scalar(dtype.scalar, value)
+        return UOp(Ops.CONST, dtype, (), value)
 
     def replace(self, **changes: Any) -> UOp:
         """The node with some of op, dtype, src, arg exchanged."""
@@ -521,6 +525,7 @@ _set_op, _set_dtype, _set_src, _set_arg, _set_normal, _set_shape = (
 )
 """What gives a node its parts, once: `UOp.__setattr__` refuses."""
 
+_keep_kept = UOp.__dict__["_kept"].__set__
 _ELEMENTWISE = Ops.ADD.group
 ConstArg = Scalar | tuple[Scalar, ...]
 
@@ -545,6 +550,26 @@ def arg_text(arg: Any) -> str:
         return hashlib.blake2b(arg, digest_size=16).hexdigest()
     key_text = getattr(arg, "key_text", None)
     return key_text if isinstance(key_text, str) else repr(arg)
+
+
+def kept(function: Callable[[UOp], T]) -> Callable[[UOp], T]:
+    """A function of one node that is asked again and again: its result is kept on the node.
+
+    Results hold no node that is not below the node itself, or nothing would ever die.
+    """
+
+    @functools.wraps(function)
+    def find(node: UOp) -> T:
+        try:
+            known = node._kept
+        except AttributeError:
+            known = {}
+            _keep_kept(node, known)
+        if function not in known:
+            known[function] = function(node)
+        return known[function]  # type: ignore[no-any-return]
+
+    return find
 
 
 def all_nodes(roots: Iterable[UOp]) -> list[UOp]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
-from pellucid.ir.uop import UOp
+from pellucid.ir.uop import UOp, kept
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,15 @@ class Axis:
 
 def axes_of(sink: UOp) -> list[UOp]:
     """The RANGEs of a kernel in the order that actions count."""
+    return list(_axes_of(sink))
+
+
+@kept
+def _axes_of(sink: UOp) -> tuple[UOp, ...]:
     found: dict[UOp, None] = {}
     for effect in sink.src:
         _list_axes(effect, found)
-    return list(found)
+    return tuple(found)
 
 
 def _list_axes(effect: UOp, found: dict[UOp, None]) -> None:

@@ -158,8 +158,11 @@ def _regrouped(node: UOp, x: UOp, y: UOp, last: UOp) -> UOp:
 def sort_terms(node: UOp) -> UOp | None:
     """A sum of index terms stands in normal order, equal terms collected, quotients rejoined."""
     x, y = node.src
-    if y.op is Ops.CONST and x.op is not Ops.ADD and x.op is not Ops.SPLAT:
-        return None
+    if y.op is Ops.CONST:
+        if x.op is not Ops.ADD and x.op is not Ops.SPLAT:
+            return None
+        if node.dtype.lanes == 1 and x.src[1].op is not Ops.CONST:
+            return None  # a sum in normal order, and a literal last
     if count_terms(node, MANY_TERMS) >= MANY_TERMS:
         return None
     terms = terms_of(node)
