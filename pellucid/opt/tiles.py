@@ -143,7 +143,15 @@ class _Product:
         masked = columns % lanes == 0 or target.has_masked_memory
         fits = columns >= lanes or (masked and 2 * columns > lanes)
         fits = fits and self.size(self.inner) <= MAX_SUM
-        return lanes > 1 and masked and fits and (self.is_contiguous or self.size(self.row) >= 16)
+        return (
+            lanes > 1 and masked and fits and (self.is_contiguous or self._pays_transposing(plan))
+        )
+
+    def _pays_transposing(self, plan: Plan) -> bool:
+        """True where a copy of *wide*, one element at a time, is worth it: rows enough use it."""
+        size_bytes = self.size(self.column) * self.size(self.inner) * self.wide.dtype.itemsize
+        least = 32 if size_bytes > plan.target.l3_bytes // 4 else 256
+        return self.size(self.row) >= least
 
     def is_stream(self, plan: Plan) -> bool:
         """True where a large matrix is read once, row by row."""

@@ -242,7 +242,7 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         kernels.matmul(9, 300, 33),
         kernels.matmul(64, 16, 64),
         kernels.matmul(5, 90, 9),
-        kernels.matmul_transposed(17, 20, 21),
+        kernels.matmul_transposed(256, 3, 17),
         batched(3, 9, 10, 40),
         with_epilogue(21, 12, 37),
         kernels.matmul(16, 509, 16),
