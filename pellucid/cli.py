@@ -116,7 +116,7 @@ def cache_command(given: argparse.Namespace) -> int:
         return 0
     versions = sorted(Path(folder).glob("v[0-9]*"))
     files = [path for version in versions for path in version.rglob("*.bin")]
-    size_bytes = sum(path.stat().st_size for path in files)
+    size_bytes = sum(path.lstat().st_size for path in files)
     print(f"{folder}: {len(files)} files, {size_bytes / 1e6:.1f} MB")
     if given.clear:
         for version in versions:
@@ -136,6 +136,7 @@ def explain_command(given: argparse.Namespace) -> int:
             kernel=given.kernel,
             stages=given.stages,
             disassemble=given.disassemble,
+            save_actions=given.save_actions,
         )
 
 
@@ -150,7 +151,8 @@ def bisect_command(given: argparse.Namespace) -> int:
 
 
 def _chosen(given: argparse.Namespace) -> dict[str, object]:
-    return {} if given.device is None else {"device": given.device}
+    named = {name: getattr(given, name, None) for name in ("device", "beam")}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 # ---- the parser -----------------------------------------------------------------------------
@@ -194,6 +196,8 @@ def _add_explain(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_file(parser)
     parser.add_argument("--stages", action="store_true", help="the graph after each stage")
     parser.add_argument("--disassemble", action="store_true", help="the machine instructions too")
+    parser.add_argument("--beam", type=int, metavar="WIDTH", help="search for actions, and report")
+    parser.add_argument("--save-actions", metavar="PATH", help="write the actions of all kernels")
 
 
 def _add_bisect(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,7 @@ from pellucid.engine.promise import Promise
 from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
 from pellucid.engine.undo import take_back
+from pellucid.ir import origin
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, all_nodes
 
@@ -45,7 +47,8 @@ def schedule(
     options = current_options()
     if device is not None and device != options.device:
         options = options.with_changes(device=device)
-    with no_collection():
+    tracing = origin.recording_origins() if options.trace else nullcontext()
+    with no_collection(), tracing:
         return api.schedule(outputs, pending=pending, options=options)
 
 

@@ -50,7 +50,7 @@ def axes(value: Axes, ndim: int, name: str) -> tuple[int, ...]:
     """Read one axis, several, or None for all of them; ascending."""
     if value is None:
         return tuple(range(ndim))
-    given = value if isinstance(value, Iterable) else (value,)
+    given = value if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     found = [axis(v, ndim, name) for v in given]
     if len(set(found)) != len(found):
         raise AxisError(f"{name} names an axis twice", came=tuple(given))

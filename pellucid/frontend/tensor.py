@@ -134,7 +134,7 @@ class Tensor(Autograd):
         >>> Tensor([1, 2]).numpy()
         array([1, 2])
         """
-        capture.forbid_reading("numpy()")
+        capture.forbid_reading("item(), tolist() or numpy()")
         realize_storages([self._storage])
         base = self._storage.uop
         buffer = stored_buffer(base)
@@ -198,7 +198,7 @@ class Tensor(Autograd):
     def __bool__(self) -> Any:
         if self.numel() != 1:
             raise ShapeError(
-                "the truth of a tensor with several elements is not defined",
+                "only a tensor with one element is true or false",
                 came=self._shape,
                 help="use any() or all()",
             )
