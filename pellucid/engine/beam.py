@@ -22,10 +22,12 @@ from pellucid.codegen.program_info import program_info
 from pellucid.core import observe
 from pellucid.core.errors import PellucidError
 from pellucid.core.options import code_key, current_options
+from pellucid.engine.choosing import without_actions
 from pellucid.engine.progress import progress
 from pellucid.ir.arg import ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.opt.apply_actions import kernel_name
 from pellucid.opt.report import SearchReport
 from pellucid.opt.rounding import adds_floats, longest_sum
 from pellucid.opt.search import SEARCH_VERSION, Dropped, Limits, search
@@ -65,6 +67,11 @@ def searched(ast: UOp, device: str) -> SearchReport | None:
     return report
 
 
+def remembered(ast: UOp, device: str) -> SearchReport | None:
+    """The result of a search that this process made or read, if there is one."""
+    return _found.get(_key(without_actions(ast), renderer_for(device)))
+
+
 def forget_searches() -> None:
     """Empty the memory of results (for tests)."""
     _found.clear()
@@ -98,11 +105,11 @@ def _search(ast: UOp, renderer: Renderer, device: str) -> SearchReport | None:
     width = current_options().beam
     limits = Limits.for_width(width)
     sink = run_stages(_BEFORE, ast, renderer.target)
-    bench = Bench(sink, renderer, device)
-    with bench.child, progress("search", "searching", limits.candidates) as advance:
+    bench, name = Bench(sink, renderer, device), kernel_name(sink)
+    with bench.child, progress("search", f"searching for {name}", limits.candidates) as advance:
 
         def show(done: int, _: int, best: float) -> None:
-            advance(done, f"searching, best {best * 1e6:.1f} us")
+            advance(done, f"searching for {name}, now {best * 1e6:.1f} us")
 
         try:
             bench.set_reference()

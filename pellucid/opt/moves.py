@@ -67,8 +67,9 @@ def _changed(actions: Actions) -> Iterator[Actions]:
     for place, action in reversed(list(enumerate(actions))):
         before, behind = actions[:place], actions[place + 1 :]
         if action.kind not in ("swap", "pack", "hoist"):
-            for amount in (action.amount * 2, action.amount // 2, action.amount + 1):
-                if amount > 1 and amount != action.amount:
+            n = action.amount
+            for amount in (n * 2, n // 2, n + 1, n - 1):
+                if amount > 1:
                     changed = Action(action.kind, action.axis, amount, action.extra)
                     yield (*before, changed, *behind)
         yield (*before, *behind)

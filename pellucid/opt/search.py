@@ -132,7 +132,8 @@ class _Search:
         plain = self._try(_PLAIN, is_start=True)
         self.report.heuristic_seconds = first.seconds
         self.report.plain_seconds = None if plain is None else plain.seconds
-        beam = sorted({first, *([plain] if plain else [])}, key=lambda c: c.seconds)[: self.width]
+        starts = [first, plain] if plain is not None and plain is not first else [first]
+        beam = sorted(starts, key=lambda c: c.seconds)[: self.width]
         self.best = beam[0]
         idle = 0
         while idle < 2 and len(self.report.steps) < self.limits.steps and not self._is_over():

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Console, Group
@@ -26,10 +27,14 @@ from rich.text import Text
 
 from pellucid.core.observe import observed_by
 from pellucid.core.options import Context, current_options
+from pellucid.engine.beam import remembered
+from pellucid.engine.choosing import with_chosen_actions
 from pellucid.ir import origin
 from pellucid.ir.op import Ops
 from pellucid.ir.text import changes, expression, to_text
 from pellucid.ir.uop import UOp
+from pellucid.opt.report import SearchReport
+from pellucid.opt.saved import kernel_key
 from pellucid.pipeline import renderer_for, to_program
 from pellucid.runtime.device import Device
 from pellucid.tools.console import console
@@ -45,6 +50,7 @@ from pellucid.tools.kernels import (
     study,
 )
 from pellucid.tools.running import UsageError, run_file
+from pellucid.tools.saving import actions_text
 from pellucid.tools.tables import cell, line, table
 
 if TYPE_CHECKING:
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
 
 _MOST_CHANGES: Final = 12
 _MOST_LINES: Final = 400
+_MOST_REASONS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,7 @@ class Explained:
     study: Study
     seconds: float | None
     device: str
+    search: SearchReport | None = None
 
 
 def explain_file(
@@ -71,9 +79,11 @@ def explain_file(
     kernel: int | None = None,
     stages: bool = False,
     disassemble: bool = False,
+    save_actions: str | None = None,
 ) -> int:
     """Run a program and explain its kernels; return the status that it ended with.
 
+    save_actions: a file that gets the actions of all kernels (tools/saving.py).
     Errors: UsageError for a file that cannot be read and for a kernel that does not exist.
     """
     collector = ScheduleCollector()
@@ -83,7 +93,16 @@ def explain_file(
         console().print(f"{path} ran no kernels")
         return status
     show(collector.linears, kernel=kernel, stages=stages, disassemble=disassemble)
+    if save_actions is not None:
+        _save(actions_text(collector.linears, current_options().device), save_actions)
     return status
+
+
+def _save(text: str, path: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path!r} cannot be written: {error.strerror}") from None
 
 
 def explain(
@@ -117,6 +136,7 @@ def show(
     """Print the kernels of schedules: a table of all, then a section for each."""
     device = device or current_options().device
     out = to or console()
+    linears = [with_chosen_actions(linear, device) for linear in linears]
     chosen = _chosen(kernels_of(linears), kernel)
     found = [_explained(one, device) for one in chosen]
     out.print(summary(found, num_copies(linears)))
@@ -137,7 +157,8 @@ def _chosen(kernels: list[Kernel], number: int | None) -> list[Kernel]:
 def _explained(kernel: Kernel, device: str) -> Explained:
     done = study(kernel.ast, renderer_for(device))
     seconds = run_seconds(done.program, device) if done.program is not None else None
-    return Explained(kernel, done, seconds, device)
+    search = remembered(kernel.ast, device) if current_options().beam else None
+    return Explained(kernel, done, seconds, device, search)
 
 
 # ---- the table ------------------------------------------------------------------------------
@@ -236,6 +257,8 @@ def section(one: Explained, *, stages: bool = False, disassemble: bool = False) 
     kernel, done = one.kernel, one.study
     parts: list[object] = [Rule(f"kernel {kernel.number}: {kernel.name}", align="left")]
     parts.append(_facts(one))
+    if one.search is not None:
+        parts += [_heading("the search"), search_table(one.search)]
     parts.append(_stage_table(done))
     if stages:
         parts += [_heading("the graph at the start (LOOP form)"), graph(done.ast)]
@@ -270,6 +293,7 @@ def _facts(one: Explained) -> Table:
     info = done.info
     applied = ", ".join(map(_action_text, info.applied)) or "none"
     made.add_row("optimised by", cell(applied))
+    made.add_row("key", cell(f"{kernel_key(kernel.ast)}, for saved actions", "dim"))
     for event, count in Counter((e.kind, e.reason) for e in done.decisions).items():
         kind, reason = event
         times = f" ({count} times)" if count > 1 else ""
@@ -287,6 +311,25 @@ def _action_text(action: object) -> str:
     amount = getattr(action, "amount", 0)
     by = f" by {amount}" if amount else ""
     return f"{kind} axis {axis}{by}" if axis >= 0 else f"{kind}{by}"
+
+
+def search_table(report: SearchReport) -> Table:
+    """What a search tried, what was dropped and why, and what it gained."""
+    made = Table.grid(padding=(0, 2))
+    origin_ = "an earlier search; it" if report.is_remembered else "it"
+    made.add_row("result", cell(report.sentence()))
+    made.add_row("", cell(f"{origin_} took {report.took:.1f} s and ended as {report.ended}", "dim"))
+    made.add_row("plain loops", duration(report.plain_seconds))
+    made.add_row("heuristic", duration(report.heuristic_seconds))
+    made.add_row("after each step", ", ".join(map(duration, report.steps)) or "-")
+    made.add_row("equal to others", str(report.equal))
+    for what, counts in (("left out", report.pruned), ("refused", report.refused)):
+        for reason, count in counts.most_common(_MOST_REASONS):
+            made.add_row(what, cell(f"{count} times: {reason}", "dim"))
+    for actions, kind, reason in report.dropped[:_MOST_REASONS]:
+        listed = ", ".join(map(_action_text, actions)) or "none"
+        made.add_row(cell(kind, "red"), cell(f"{reason}, by actions: {listed}"))
+    return made
 
 
 def _stage_table(done: Study) -> Table:
