@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterable
 
 from pellucid.core.target import Target
+from pellucid.ir.arg import AxisKind
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
@@ -160,9 +161,17 @@ _SLOW = (Ops.FDIV, Ops.SQRT, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNC
 
 
 def body_size(nodes: Iterable[UOp]) -> int:
-    """About how many instructions the values below some reductions take."""
+    """About how many instructions the values below some reductions take, copies counted."""
     found = {below for node in nodes for below in node.src[0].toposort()}
-    return max(1, sum(_SPELLED if n.op in TRANSCENDENTAL else 1 for n in found))
+    return max(1, sum(copies_of(n) * (_SPELLED if n.op in TRANSCENDENTAL else 1) for n in found))
+
+
+def copies_of(node: UOp) -> int:
+    """How many copies of a node its UPCAST and UNROLL ranges make."""
+    return math.prod(size_of(r) or 1 for r in node.ranges if r.arg.kind in _COPIED)
+
+
+_COPIED = (AxisKind.UPCAST, AxisKind.UNROLL)
 
 
 _SPELLED = 25

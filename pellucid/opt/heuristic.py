@@ -29,8 +29,16 @@ from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import axes_of, end_of, keeps_rows, reductions, size_of, stride_of
-from pellucid.opt.cost import Costs, body_size
+from pellucid.opt.axes import (
+    axes_of,
+    end_of,
+    keeps_rows,
+    reduces_over,
+    reductions,
+    size_of,
+    stride_of,
+)
+from pellucid.opt.cost import Costs, body_size, copies_of
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
 from pellucid.opt.tiles import plan_tiles
@@ -138,7 +146,8 @@ def _plan_reduction(
     loops = [r.arg.id for r in ranges if r.arg.id in present]
     accumulators = len(nodes) * max(tile.copies_for(n) for n in nodes)
     wide = next((r for r in ranges if r in lanes), None)
-    wanted = max(1, min(4 // accumulators, MAX_BODY_NODES // body_size(nodes)))
+    now = reduces_over(plan.sink, plan.axis(loops[-1])) or nodes
+    wanted = max(1, min(4 // accumulators, MAX_BODY_NODES // body_size(now)))
     if wide is not None:
         outer = _lanes_of_reduction(plan, wide.arg.id, lanes[wide], wanted)
         loops = [n for n in (outer if r == wide.arg.id else r for r in loops) if n is not None]
@@ -177,7 +186,8 @@ def _unroll_reduction(
     """Unroll a short innermost loop whole, a long one a little; the loops that are left."""
     innermost = loops[-1]
     size = plan.size(innermost)
-    body = accumulators * body_size(nodes) // len(nodes)
+    now = reduces_over(plan.sink, plan.axis(innermost)) or nodes
+    body = accumulators * body_size(now) // len(now)
     fits = accumulators * size <= costs.target.num_vector_registers * 3 // 4
     if 2 <= size <= 4 and fits and body * size <= MAX_BODY_NODES:
         plan.do("unroll", innermost, 0, "it is short")
@@ -353,15 +363,10 @@ def _divided_axes(plan: Plan, costs: Costs) -> list[UOp]:
     nodes = plan.sink.toposort()
     divisions = [n for n in nodes if n.op in (Ops.FLOORDIV, Ops.FLOORMOD) and n.dtype.is_index]
     divided = {r: None for n in divisions for r in n.ranges}
-    copies = math.prod(
-        size_of(n) or 1 for n in nodes if n.op is Ops.RANGE and n.arg.kind in _COPIED
-    )
+    copies = max(copies_of(n) for n in nodes)
     most = MAX_BODY_NODES // max(1, len(nodes) // 2 * copies)
     kept = costs.reduced | costs.around_buffers
     return [r for r in divided if r not in kept and 2 <= (size_of(r) or 0) <= most]
-
-
-_COPIED = (AxisKind.UNROLL, AxisKind.UPCAST)
 
 
 def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:
