@@ -1,6 +1,6 @@
 """The hand-written choice of actions for a kernel.
 
-    matmul 64 x 64 x 64, 16 lanes   ->   4 rows x 4 vectors of accumulators, k in runs of 16
+    matmul 64 x 64 x 64, 16 lanes   ->   4 rows x 4 vectors of accumulators
     sum of 100 000 numbers          ->   4 accumulators of 16 lanes, nested in runs of 16
     y = x * 2 + z over 1000         ->   62 vectors of 16, then 8 scalars
 
@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 
 from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind
+from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import (
@@ -41,10 +42,11 @@ from pellucid.opt.axes import (
 from pellucid.opt.cost import Costs, body_size, copies_of
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
-from pellucid.opt.tiles import plan_tiles
+from pellucid.opt.tiles import longest_run, plan_tiles
 
 MAX_RUN = 16
-"""The most terms that one accumulator adds before its sum is added to the next level's."""
+"""The most terms that one accumulator adds before its sum is added to the next level's; sums of
+products have longer runs (`tiles.longest_run`)."""
 MAX_BODY_NODES = 500
 """About how large copies may make a kernel."""
 DEAR_IN_ROW = 8.0
@@ -155,7 +157,9 @@ def _plan_reduction(
         loops = _unroll_reduction(plan, costs, nodes, loops, accumulators, wanted)
     is_rounded = any(n.arg.op is Ops.ADD and n.dtype.is_float for n in nodes)
     if is_rounded:
-        _nest(plan, loops)
+        is_product = all(n.src[0].op is Ops.MUL for n in nodes)
+        terms = math.prod(bounds(r).max + 1 for r in ranges)
+        _nest(plan, loops, longest_run(terms) if is_product else MAX_RUN)
 
 
 def _lanes_of_reduction(plan: Plan, number: int, lanes: int, wanted: int) -> int | None:
@@ -216,36 +220,44 @@ def _is_place(node: UOp) -> bool:
     return node.dtype.is_int and not any(n.op is Ops.INDEX for n in node.toposort())
 
 
-def _nest(plan: Plan, loops: list[int]) -> None:
+def _nest(plan: Plan, loops: list[int], most: int) -> None:
     """Nest the loops of a sum so that no accumulator adds many terms."""
-    reason = f"no accumulator adds more than about {MAX_RUN} terms, to bound the rounding error"
-    while len(loops) > 1 and math.prod(plan.most(n) for n in loops) > MAX_RUN:
-        plan.do("cascade", loops[0], 0, reason)
-        _shorten(plan, loops[0], reason)
-        loops = loops[1:]
+    reason = f"no accumulator adds more than about {most} terms, to bound the rounding error"
+    while len(loops) > 1 and math.prod(plan.most(n) for n in loops) > most:
+        inside = math.prod(plan.most(n) for n in loops[1:])
+        outer: int | None = loops[0]
+        if 2 * inside <= most < plan.size(loops[0]) * inside:
+            length = run_length(plan.size(loops[0]), most // inside)
+            outer = plan.do("cascade", loops[0], length, reason).outer
+            loops = []
+        else:
+            plan.do("cascade", loops[0], 0, reason)
+            loops = loops[1:]
+        if outer is not None:
+            _shorten(plan, outer, most, reason)
     if len(loops) == 1:
-        _shorten(plan, loops[0], reason)
+        _shorten(plan, loops[0], most, reason)
 
 
-def _shorten(plan: Plan, number: int, reason: str) -> None:
+def _shorten(plan: Plan, number: int, most: int, reason: str) -> None:
     """Nest one loop until each level is short."""
-    while (size := plan.size(number)) > MAX_RUN:
-        outer = plan.do("cascade", number, run_length(size), reason).outer
+    while (size := plan.size(number)) > most:
+        outer = plan.do("cascade", number, run_length(size, most), reason).outer
         if outer is None:
             return
         number = outer
 
 
-def run_length(size: int) -> int:
+def run_length(size: int, most: int = MAX_RUN) -> int:
     """How many terms of a long loop to add at a time: a divisor if there is one, else even blocks.
 
     >>> [run_length(n) for n in (1024, 100, 97, 17)]
     [16, 10, 14, 9]
     """
-    for length in range(MAX_RUN, MAX_RUN // 2 - 1, -1):
+    for length in range(most, max(1, most // 2 - 1), -1):
         if size % length == 0:
             return length
-    return -(-size // -(-size // MAX_RUN))
+    return -(-size // -(-size // most))
 
 
 # ---- 3. tiles ---------------------------------------------------------------------------------
