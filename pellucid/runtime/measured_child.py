@@ -151,7 +151,9 @@ class _Bench:
         code = question["code"]
         call = self._call(code)
         first = self._run_once(call)
-        for slot, param in enumerate(self.params):
+        inputs_first = sorted(range(len(self.params)), key=lambda slot: slot in code["writes"])
+        for slot in inputs_first:
+            param = self.params[slot]
             is_written = param.expected is not None
             tolerance = question["tolerances"][slot]
             problem = param.problem(is_written=is_written, tolerance=tolerance)

@@ -1,0 +1,293 @@
+"""Beam search on this machine: candidates that crash, hang or lie; what is remembered; replay."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pellucid import Tensor
+from pellucid.core import observe
+from pellucid.core.errors import ActionError, OptionError, ParseError
+from pellucid.core.options import Context, options_from_environment
+from pellucid.engine import beam
+from pellucid.engine.choosing import with_actions
+from pellucid.ir.arg import Action
+from pellucid.ir.uop import UOp
+from pellucid.opt.report import SearchReport
+from pellucid.opt.saved import actions_from_text, actions_to_text, kernel_key
+from pellucid.opt.search import Limits
+from pellucid.pipeline import forget_programs
+from pellucid.runtime.measuring import Code, MeasuringProcess, NotMeasuredError
+from pellucid.tools.kernels import kernels_of
+from pellucid.tools.saving import actions_of
+from tests.codegen import kernels
+
+HEAD = "define void @{name}(ptr %buffers, ptr %vars, i64 %thread, ptr %scratch) {{\nentry:\n"
+CRASHES = HEAD + "  store volatile i32 1, ptr inttoptr (i64 8 to ptr)\n  ret void\n}}\n"
+HANGS = HEAD + "  br label %again\nagain:\n  %x = load volatile ptr, ptr %buffers\n"
+HANGS += "  br label %again\n}}\n"
+IDLES = HEAD + "  ret void\n}}\n"
+OUTSIDE = HEAD + "  %b = load ptr, ptr %buffers\n  %p = getelementptr i8, ptr %b, i64 -4\n"
+OUTSIDE += "  store i32 7, ptr %p\n  ret void\n}}\n"
+WRITES_INPUT = HEAD + "  %q = getelementptr ptr, ptr %buffers, i64 1\n  %b = load ptr, ptr %q\n"
+WRITES_INPUT += "  store i32 7, ptr %b\n  ret void\n}}\n"
+
+FEW = Limits(seconds=20.0, candidates=6, steps=2, each_step=3)
+ROWS = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
+
+
+@pytest.fixture(autouse=True)
+def few_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches that are short, and remember nothing of other tests."""
+    monkeypatch.setattr(Limits, "for_width", staticmethod(lambda width: FEW))
+    beam.forget_searches()
+    forget_programs()
+
+
+def only_report() -> SearchReport:
+    """The report of the one search that was made."""
+    (report,) = beam._found.values()
+    return report
+
+
+def injected(monkeypatch: pytest.MonkeyPatch, texts: dict[int, str]) -> None:
+    """Let the candidates with some numbers be other programs; 0 is the reference."""
+    numbers = itertools.count()
+    lowered = beam.Bench._lowered
+
+    def other(self: beam.Bench, candidate: UOp) -> Code:
+        code, text = lowered(self, candidate), texts.get(next(numbers))
+        source = None if text is None else text.format(name=code.name)
+        return code if source is None else dataclasses.replace(code, source=source)
+
+    monkeypatch.setattr(beam.Bench, "_lowered", other)
+
+
+def num_started(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Count the child processes that are started from now on."""
+    started: list[object] = []
+    start = MeasuringProcess._start
+
+    def counted(self: MeasuringProcess) -> None:
+        started.append(self)
+        start(self)
+
+    monkeypatch.setattr(MeasuringProcess, "_start", counted)
+    return started
+
+
+# ---- candidates that go wrong ----------------------------------------------------------------
+
+
+def test_what_goes_wrong_is_dropped_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {3: CRASHES, 4: HANGS, 5: "no such language", 6: IDLES, 7: OUTSIDE, 8: WRITES_INPUT}
+    injected(monkeypatch, texts)
+    monkeypatch.setattr(
+        beam, "MeasuringProcess", lambda *given: MeasuringProcess(*given, patience=1.0)
+    )
+    monkeypatch.setattr(Limits, "for_width", staticmethod(lambda width: Limits(20.0, 10, 4, 8)))
+    started = num_started(monkeypatch)
+    x = Tensor(ROWS).realize()
+    with Context(beam=1), observe.record() as seen:
+        got = (x * 2 + 1).numpy()
+    np.testing.assert_array_equal(got, ROWS * 2 + 1)
+    np.testing.assert_array_equal(x.numpy(), ROWS)
+    report = only_report()
+    found = {kind: reason for _, kind, reason in report.dropped}
+    assert set(found) == {"crashed", "hung", "not compiled", "wrong"}
+    assert found["crashed"] == "by SIGSEGV"
+    assert found["hung"].startswith("no result after 1.")
+    wrong = [reason for _, kind, reason in report.dropped if kind == "wrong"]
+    assert [reason.partition(":")[0] for reason in wrong] == [
+        "parameter 0, element 0",
+        "parameter 0, something was written outside of it",
+        "parameter 1, an input was written to",
+    ]
+    assert len(started) == 3  # at first, after the crash, after the hang
+    assert report.actions not in [actions for actions, _, _ in report.dropped]
+    decisions = [event for event in seen.decisions if event.kind == "search"]
+    assert "1 crashed, 1 hung, 1 not compiled, 3 wrong" in decisions[0].reason
+
+
+def test_nothing_that_goes_wrong_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the reference or the heuristic's choice cannot be measured, there is no result."""
+    with monkeypatch.context() as patch, Context(beam=1), observe.record() as seen:
+        injected(patch, {0: CRASHES})
+        assert (Tensor([1.0, 2.0]) * 3).tolist() == [3.0, 6.0]
+    assert beam._found == {}
+    reasons = [event.reason for event in seen.decisions if event.kind == "search"]
+    assert reasons == ["the heuristic decides: crashed: plain loops: by SIGSEGV"]
+    with Context(beam=1):
+        assert (Tensor([1.0, 2.0]) * 3 + 0.5).tolist() == [3.5, 6.5]
+        assert (Tensor([4.0, 2.0]) * 3).tolist() == [12.0, 6.0]
+    assert len(beam._found) >= 1
+
+
+def test_a_child_is_started_again(tmp_path: Path) -> None:
+    def code(text: str) -> Code:
+        return Code(text.format(name="f"), "f", 1, (0,))
+
+    with MeasuringProcess("CPU:LLVM", [("float32", 4)], patience=1.0) as child:
+        child.set_reference(code(IDLES))
+        assert child.measure(code(IDLES), [None]) < 1.0
+        with pytest.raises(NotMeasuredError, match="crashed: by SIGSEGV"):
+            child.measure(code(CRASHES), [None])
+        assert child.measure(code(IDLES), [None]) < 1.0
+        with pytest.raises(NotMeasuredError, match="hung: no result after"):
+            child.measure(code(HANGS), [None])
+        assert child.measure(code(IDLES), [None]) < 1.0
+        assert child.num_started == 3
+
+
+# ---- what is remembered ----------------------------------------------------------------------
+
+
+def test_a_second_run_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = num_started(monkeypatch)
+    with Context(beam=1), observe.record():  # observed: no schedule is known from before
+        first = (Tensor(ROWS) * 2 + 1).numpy()
+        assert len(started) == 1
+        found = only_report().actions
+        beam.forget_searches()  # as another process
+        forget_programs()
+        np.testing.assert_array_equal((Tensor(ROWS) * 2 + 1).numpy(), first)
+        assert len(started) == 1
+        assert only_report().is_remembered
+        assert only_report().actions == found
+    with Context(beam=2):  # another width is another search
+        (Tensor(ROWS) * 2 + 1).numpy()
+    assert len(started) == 2
+
+
+def test_a_damaged_result_is_searched_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started = num_started(monkeypatch)
+    with Context(beam=1, cache_dir=str(tmp_path)), observe.record():
+        (Tensor(ROWS) * 4).numpy()
+        for file in tmp_path.rglob("*.bin"):
+            file.write_bytes(b"nonsense")
+        beam.forget_searches()
+        forget_programs()
+        (Tensor(ROWS) * 4).numpy()
+    assert len(started) == 2
+
+
+def test_no_beam_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = num_started(monkeypatch)
+    (Tensor(ROWS) * 5).numpy()
+    assert not started
+
+
+# ---- values ----------------------------------------------------------------------------------
+
+PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "matmul": lambda x: x.matmul(x.transpose(0, 1)),
+    "sum of rows": lambda x: x.sum(1),
+    "softmax": lambda x: x.softmax(-1),
+    "sum of columns": lambda x: (x * x).sum(0),
+    "transpose": lambda x: x.transpose(0, 1).contiguous(),
+    "whole numbers": lambda x: (x * 100).cast("int32") // 7,
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values_are_those_of_the_interpreter(name: str) -> None:
+    make = PROGRAMS[name]
+    with Context(beam=1, verify=True):
+        got = make(Tensor(ROWS)).numpy()
+    np.testing.assert_allclose(got, make(Tensor(ROWS)).numpy(), rtol=1e-5, atol=1e-5)
+    report = only_report()
+    assert report.measured >= 2
+    assert not report.dropped
+    assert report.heuristic_seconds is not None
+
+
+def test_kernels_that_cannot_be_searched_are_left() -> None:
+    ordered = kernels.elementwise(64)
+    ordered = ordered.replace(arg=dataclasses.replace(ordered.arg, ordered=True))
+    with Context(beam=1):
+        assert beam.searched(ordered, "CPU") is None
+        assert beam.searched(kernels.elementwise(64), "NULL") is None
+        assert beam.searched(kernels.elementwise(1 << 28), "CPU") is None
+
+
+def test_progress_is_reported() -> None:
+    with Context(beam=1), observe.record() as seen:
+        (Tensor(ROWS) * 6).numpy()
+    steps = [(event.done, event.total) for event in seen.progress if event.task == "search"]
+    assert steps == [(n, FEW.candidates) for n in range(1, len(steps) + 1)]
+
+
+# ---- saved lists -----------------------------------------------------------------------------
+
+
+def only_kernel(tensor: Tensor) -> UOp:
+    (kernel,) = kernels_of([tensor.schedule_linear()])
+    return kernel.ast
+
+
+def test_a_saved_list_is_replayed() -> None:
+    key = kernel_key(only_kernel(Tensor(ROWS) * 7))
+    text = actions_to_text({key: (Action("lanes", 0, 4), Action("upcast", 0, 2))})
+    with Context(actions=text, beam=1), observe.record() as seen:
+        np.testing.assert_array_equal((Tensor(ROWS) * 7).numpy(), ROWS * 7)
+        again = actions_of(Tensor(ROWS) * 7)
+    assert next(e.reason for e in seen.decisions if e.kind == "saved actions") == (
+        f"the list of kernel {key} is taken"
+    )
+    assert actions_from_text(again) == actions_from_text(text)
+    assert not beam._found  # what the user asks for is not searched for
+
+
+def test_a_list_of_no_actions_means_plain_loops() -> None:
+    ast = only_kernel(Tensor(ROWS) * 8)
+    with Context(actions=f"kernel {kernel_key(ast)}\n"):
+        assert with_actions(ast, "CPU").arg.actions == ()
+    assert with_actions(ast, "CPU") is ast
+
+
+def test_the_result_of_a_search_is_saved_and_replayed() -> None:
+    with Context(beam=1):
+        text = actions_of(Tensor(ROWS).sum(1))
+    assert list(actions_from_text(text).values()) == [only_report().actions]
+    with Context(actions=text):
+        assert actions_of(Tensor(ROWS).sum(1)) == text
+
+
+def test_an_action_that_is_not_legal_names_axis_and_reason() -> None:
+    key = kernel_key(only_kernel(Tensor(ROWS) * 9))
+    refused = pytest.raises(ActionError, match="lanes of axis 0 is refused: 5 lanes are not a")
+    with Context(actions=f"kernel {key}\nAction('lanes', 0, 5)\n"), refused:
+        (Tensor(ROWS) * 9).numpy()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("Action('lanes', 0, 4)", 1, "`kernel KEY` before the first action"),
+        ("kernel 00ff\n\nlanes 0 4", 3, "an action such as `Action('lanes', 0, 16)`"),
+        ("kernel xyz", 1, "hexadecimal digits behind `kernel`"),
+        ("kernel 00ff\n__import__('os')", 2, "an action such as `Action('lanes', 0, 16)`"),
+    ],
+)
+def test_a_list_that_cannot_be_read(text: str, line: int, expected: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        actions_from_text(text)
+    assert f"line {line} of the lists of actions cannot be read" in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_a_file_of_lists(tmp_path: Path) -> None:
+    file = tmp_path / "plans.txt"
+    file.write_text("kernel 00ff\n")
+    environment: dict[str, Any] = {"PELLUCID_ACTIONS": str(file)}
+    assert options_from_environment(environment).actions == "kernel 00ff\n"
+    with pytest.raises(OptionError, match="PELLUCID_ACTIONS"):
+        options_from_environment({"PELLUCID_ACTIONS": str(tmp_path / "missing")})
