@@ -92,9 +92,9 @@ def explain_file(
     if not collector.linears:
         console().print(f"{path} ran no kernels")
         return status
-    show(collector.linears, kernel=kernel, stages=stages, disassemble=disassemble)
     if save_actions is not None:
         _save(actions_text(collector.linears, current_options().device), save_actions)
+    show(collector.linears, kernel=kernel, stages=stages, disassemble=disassemble)
     return status
 
 
@@ -316,9 +316,9 @@ def _action_text(action: object) -> str:
 def search_table(report: SearchReport) -> Table:
     """What a search tried, what was dropped and why, and what it gained."""
     made = Table.grid(padding=(0, 2))
-    origin_ = "an earlier search; it" if report.is_remembered else "it"
+    when = ", in an earlier process" if report.is_remembered else ""
     made.add_row("result", cell(report.sentence()))
-    made.add_row("", cell(f"{origin_} took {report.took:.1f} s and ended as {report.ended}", "dim"))
+    made.add_row("took", cell(f"{report.took:.1f} s{when}; {report.ended}"))
     made.add_row("plain loops", duration(report.plain_seconds))
     made.add_row("heuristic", duration(report.heuristic_seconds))
     made.add_row("after each step", ", ".join(map(duration, report.steps)) or "-")

@@ -1,0 +1,70 @@
+"""Actions are saved, read and taken again; explain says what a search tried."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pellucid import Context, Tensor
+from pellucid.cli import main
+from pellucid.engine import beam
+from pellucid.opt.saved import actions_from_text
+from pellucid.opt.search import Limits
+from pellucid.tools.saving import actions_of
+
+PROGRAM = """\
+from pellucid import Tensor
+print(((Tensor([[1.0, 2.0], [3.0, 4.0]]) * 3 + 1).sum(1)).tolist())
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    path = tmp_path / "program.py"
+    path.write_text(PROGRAM)
+    return str(path)
+
+
+def test_every_kernel_is_saved_and_taken_again(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plans.txt"
+    assert main(["explain", program, "--save-actions", str(file)]) == 0
+    plans = actions_from_text(file.read_text())
+    assert len(plans) == 1
+    changed = "".join(f"kernel {key}\n" for key in plans)  # plain loops
+    with Context(actions=changed):
+        main(["explain", program])
+    printed = capsys.readouterr().out
+    assert printed.count("[11.0, 23.0]") == 2
+    assert "optimised by  none" in printed
+    assert all(key in printed for key in plans)
+
+
+def test_a_place_that_cannot_be_written(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", program, "--save-actions", str(tmp_path)]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_actions_of_a_tensor_are_those_that_run() -> None:
+    x = Tensor([[1.0, 2.0, 3.0, 4.0]] * 8)
+    text = actions_of(x * 2)
+    with Context(actions=text):
+        assert actions_of(x * 2) == text
+
+
+def test_explain_reports_the_search(
+    program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Limits, "for_width", staticmethod(lambda width: Limits(9.0, 6, 2, 4)))
+    beam.forget_searches()
+    assert main(["explain", program, "--beam", "1"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("the search", "measured", "plain loops", "heuristic", "after each step", "took"):
+        assert word in printed
+    beam.forget_searches()
+    assert main(["explain", program, "--beam", "1"]) == 0
+    assert "in an earlier process" in capsys.readouterr().out
