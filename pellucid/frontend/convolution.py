@@ -20,6 +20,8 @@ from pellucid.frontend.linear import Linear, product_dtype, sum_along
 from pellucid.ir.op import Ops, Shape
 
 Sizes = int | Sequence[int]
+_MANY_USES = 64
+"""A padded tensor of which each element is used as often is kept in memory."""
 
 
 class Convolution(Linear):
@@ -52,6 +54,9 @@ class Convolution(Linear):
         around = _around(padding, kernel, gaps, steps)
         padded = x._padded([(0, 0), (0, 0), *around])
         _check_windows(padded._shape[2:], kernel, gaps)
+        uses = weight._shape[0] // groups * math.prod(kernel) // math.prod(steps)
+        if any(low or high for low, high in around) and uses >= _MANY_USES:
+            padded = padded.contiguous()  # cheaper than asking at each use what lies outside
         result = padded._correlated(weight, steps, gaps, groups)
         if bias is not None:
             result = result + bias.reshape(1, -1, *(1,) * num)

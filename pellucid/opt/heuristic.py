@@ -43,6 +43,7 @@ from pellucid.opt.cost import Costs, body_size, copies_of
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
 from pellucid.opt.tiles import longest_run, plan_tiles
+from pellucid.opt.windows import plan_windows
 
 MAX_RUN = 16
 """The most terms that one accumulator adds before its sum is added to the next level's; sums of
@@ -62,7 +63,7 @@ def choose(sink: UOp, target: Target) -> Plan:
     plan = Plan(sink, target)
     if sink.arg.ordered:
         return plan
-    if plan_tiles(plan):
+    if plan_tiles(plan) or plan_windows(plan):
         return plan
     _plan_rows(plan)
     costs = Costs(plan.sink, target)
