@@ -480,10 +480,10 @@ class _Stream:
 def longest_run(count: int) -> int:
     """How many terms one accumulator may add, of a sum of *count*, so that the error stays small.
 
-    >>> [longest_run(n) for n in (16, 65, 131, 512, 100_000)]
-    [48, 80, 96, 128, 128]
+    >>> [longest_run(n) for n in (2, 16, 65, 131, 512, 100_000)]
+    [16, 48, 80, 96, 128, 128]
     """
-    return min(MAX_RUN, int(16 * (math.log2(max(count, 2)) - 1)))
+    return max(16, min(MAX_RUN, int(16 * (math.log2(max(count, 2)) - 1))))
 
 
 def run_length(size: int, most: int) -> int:

@@ -377,3 +377,8 @@ def one_by_one(values: kernels.Array, length: int) -> kernels.Array:
     for _ in range(length):
         total = (total + values).astype(np.float32)
     return total
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 17, 1000, 1 << 24])
+def test_runs_are_never_empty(count: int) -> None:
+    assert 1 <= run_length(max(1, count), longest_run(count)) <= 128
