@@ -200,8 +200,10 @@ class UOp:
     def const(dtype: DType, value: Scalar | tuple[Scalar, ...]) -> UOp:
         """A literal of *dtype*; the value is cast to it as CAST would."""
         if isinstance(value, tuple):
-            lanes = tuple(to_scalar(dtype.scalar, v) for v in value)
-            same = all(_const_key(v) == _const_key(lanes[0]) for v in lanes)
+            is_index = dtype.kind is Kind.INDEX  # of Python's own integers, whatever their size
+            lanes = value if is_index else tuple([to_scalar(dtype.scalar, v) for v in value])
+            keys = _const_key(lanes)
+            same = keys.count(keys[0]) == len(keys)
             return UOp(Ops.CONST, dtype, (), lanes[0] if same else lanes)
         if type(value) is not int or dtype.kind is not Kind.INDEX:
             value = to_scalar(dtype.scalar, value)
@@ -534,7 +536,7 @@ def _const_key(arg: ConstArg) -> Any:
     """Tell apart what Python's == does not: 0.0 and -0.0, and make a NaN equal to itself."""
     if type(arg) is float:
         return struct.pack("<d", arg) if arg == arg else "nan"
-    if type(arg) is tuple:
+    if type(arg) is tuple and type(arg[0]) is float:
         return tuple(map(_const_key, arg))
     return arg
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeAlias
 
+from pellucid.core.dtype import DType
 from pellucid.ir.bounds import Interval, bounds
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
@@ -131,50 +132,51 @@ def sum_of(terms: Terms, like: UOp) -> UOp:
 
     In a vector, what is equal in all lanes is summed as a scalar first.
     """
-    if like.dtype.lanes > 1:
-        return _vector_sum(terms, like)
+    return _vector_sum(terms, like.dtype) if like.dtype.lanes > 1 else _sum(terms, like.dtype)
+
+
+def _sum(terms: Terms, dtype: DType) -> UOp:
     total: UOp | None = None
     for base in ordered_bases(terms):
         part = scaled(base, terms[base])
-        total = part if total is None else UOp(Ops.ADD, like.dtype, (total, part))
-    return _with_literal(total, terms.get(None, 0), like)
+        total = part if total is None else UOp(Ops.ADD, dtype, (total, part))
+    return _with_literal(total, terms.get(None, 0), dtype)
 
 
-def _with_literal(total: UOp | None, literal: int | tuple[int, ...], like: UOp) -> UOp:
+def _with_literal(total: UOp | None, literal: int | tuple[int, ...], dtype: DType) -> UOp:
     if total is None:
-        return UOp.const(like.dtype, literal)
+        return UOp.const(dtype, literal)
     if literal:
-        total = UOp(Ops.ADD, like.dtype, (total, UOp.const(like.dtype, literal)))
+        total = UOp(Ops.ADD, dtype, (total, UOp.const(dtype, literal)))
     return total
 
 
-def _vector_sum(terms: Terms, like: UOp) -> UOp:
-    lanes, dtype = like.dtype.lanes, like.dtype
+def _vector_sum(terms: Terms, dtype: DType) -> UOp:
+    lanes = dtype.lanes
     equal: Terms = {}
-    rest: list[UOp] = []
+    others: Terms = {}
     literals: list[int] | None = None
-    for base in ordered_bases(terms):
+    for base, c in terms.items():
+        if base is None or not c:
+            continue
         if base.op is Ops.SPLAT:
-            equal[base.src[0]] = terms[base]
+            equal[base.src[0]] = c
         elif base.op is Ops.CONST:
             literals = literals or [0] * lanes
-            literals = [v + terms[base] * w for v, w in zip(literals, base.arg, strict=True)]
+            literals = [v + c * w for v, w in zip(literals, base.arg, strict=True)]
         else:
-            rest.append(scaled(base, terms[base]))
+            others[base] = c
+    rest = [scaled(base, others[base]) for base in ordered_bases(others)]
     literal = terms.get(None, 0)
     if literals is None and equal:
         equal[None] = literal
-    parts = (
-        [sum_of(equal, like.const_like(0).replace(dtype=dtype.scalar)).splat(lanes)]
-        if equal
-        else []
-    )
+    parts = [_sum(equal, dtype.scalar).splat(lanes)] if equal else []
     total: UOp | None = None
     for part in [*parts, *rest]:
         total = part if total is None else UOp(Ops.ADD, dtype, (total, part))
     if literals is not None:
-        return _with_literal(total, tuple(v + literal for v in literals), like)
-    return _with_literal(total, 0 if equal else literal, like)
+        return _with_literal(total, tuple([v + literal for v in literals]), dtype)
+    return _with_literal(total, 0 if equal else literal, dtype)
 
 
 def ordered_bases(terms: Terms) -> list[UOp]:
