@@ -40,7 +40,7 @@ SEARCH_VERSION: Final = 1
 """Counts changes of what is tried, which make older results unwanted."""
 LEAST_GAIN: Final = 0.01
 """A step that gains less than this part gained nothing."""
-CONFIRMATIONS: Final = 3
+CONFIRMATIONS: Final = 5
 """How often the result is measured against the heuristic's choice before it is taken."""
 MUCH_SLOWER: Final = 4.0
 """How many times the estimate of the best a candidate's may be."""

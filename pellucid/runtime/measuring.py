@@ -116,14 +116,20 @@ class MeasuringProcess:
             [package_home, *filter(None, [os.environ.get("PYTHONPATH")])]
         )
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pellucid.runtime.measured_child", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            command = ["-m", "pellucid.runtime.measured_child", str(theirs.fileno())]
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, *command],
+                    pass_fds=(theirs.fileno(),),
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError as problem:
+                ours.close()
+                reason = f"no child process could be started: {problem}"
+                raise NotMeasuredError("failed", reason) from None
         self._connection = ours
         self.num_started += 1
         opening = {"do": "open", "device": self.device, "seed": self.seed, "params": self.params}

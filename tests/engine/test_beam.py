@@ -145,6 +145,14 @@ def test_a_child_is_started_again(tmp_path: Path) -> None:
         assert child.num_started == 3
 
 
+def test_without_children_the_heuristic_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/no/such/python")
+    with Context(beam=1), observe.record() as seen:
+        assert (Tensor([1.0, 2.0]) * 3).tolist() == [3.0, 6.0]
+    reasons = [event.reason for event in seen.decisions if event.kind == "search"]
+    assert "no child process could be started" in reasons[0]
+
+
 # ---- what is remembered ----------------------------------------------------------------------
 
 
