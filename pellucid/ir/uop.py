@@ -536,7 +536,7 @@ def _const_key(arg: ConstArg) -> Any:
     """Tell apart what Python's == does not: 0.0 and -0.0, and make a NaN equal to itself."""
     if type(arg) is float:
         return struct.pack("<d", arg) if arg == arg else "nan"
-    if type(arg) is tuple and type(arg[0]) is float:
+    if type(arg) is tuple and float in map(type, arg):
         return tuple(map(_const_key, arg))
     return arg
 
