@@ -221,7 +221,7 @@ class Creation(Reduce):
         if isinstance(data, Value):
             node = data.uop.cast(new or data.dtype)
             return UOp.make(Ops.CONTIGUOUS, UOp.make(Ops.DETACH, node))
-        array, found = _read(data)
+        array, found = _read(data, new)
         if new is not None and new is not found:
             _check_fits(array, found, new, is_python=not isinstance(data, np.ndarray | np.generic))
             array = cast_values(new, found, array)
@@ -252,7 +252,7 @@ def _python_dtype(value: Number) -> DType:
     raise DTypeError("a tensor is filled with a Python number", came=type(value).__name__)
 
 
-def _read(data: Any) -> tuple[Array, DType]:
+def _read(data: Any, wanted: DType | None) -> tuple[Array, DType]:
     """Read data as values in a numpy array, and find its type."""
     if isinstance(data, bytes | bytearray | memoryview):
         return np.frombuffer(data, np.uint8), dtypes.uint8
@@ -263,9 +263,9 @@ def _read(data: Any) -> tuple[Array, DType]:
     if hasattr(data, "__dlpack__"):
         return _read_numpy(np.from_dlpack(data))
     if isinstance(data, bool | int | float):
-        return _read_python(data)
+        return _read_python(data, wanted)
     if isinstance(data, list | tuple | range):
-        return _read_python(list(data))
+        return _read_python(list(data), wanted)
     raise DTypeError(
         "a tensor is made of numbers, nested lists of numbers, a numpy array or bytes",
         came=type(data).__name__,
@@ -283,12 +283,16 @@ def _read_numpy(array: Array) -> tuple[Array, DType]:
     return native, arguments.dtype(native.dtype, "Tensor")
 
 
-def _read_python(data: Any) -> tuple[Array, DType]:
+def _read_python(data: Any, wanted: DType | None) -> tuple[Array, DType]:
     try:
         array = np.array(data)
+        if array.dtype.kind in "fuO" and wanted is dtypes.uint64:
+            array = _read_long(data, array)  # numpy makes floats of some 64-bit integers
     except (ValueError, OverflowError) as problem:
         _check_box(data)
         raise DTypeError("the numbers given cannot be read", came=str(problem)) from None
+    if array.dtype == np.uint64 and wanted is dtypes.uint64:
+        return array, wanted
     if array.size == 0 and array.dtype.kind == "f":
         return array.astype(np.float32), default_float()
     if array.dtype.kind == "b":
@@ -309,6 +313,13 @@ def _read_python(data: Any) -> tuple[Array, DType]:
     if isinstance(wrong, int):
         raise DTypeError(f"the number {wrong} does not fit any integer type", help="use a float")
     raise DTypeError("a tensor is made of numbers", came=f"{type(wrong).__name__} {wrong!r}"[:80])
+
+
+def _read_long(data: Any, array: Array) -> Array:
+    """Read integers that take all of 64 bits; other numbers as they were read before."""
+    exact = np.array(data, dtype=object)
+    is_whole = all(isinstance(n, int | np.integer) and 0 <= n < 1 << 64 for n in exact.flat)
+    return exact.astype(np.uint64) if is_whole and exact.size else array
 
 
 def _first_wrong(data: Any) -> Any:

@@ -83,7 +83,9 @@ def test_06_floor_division_and_remainder() -> None:
     same(x % -3, [-1, 0, -1, 0, -2, 0, -2])
 
 
-def test_07_large_counts_in_arange() -> None:
+def test_07_large_counts() -> None:
+    one = Tensor([1], dtype=dtypes.uint8)
+    same(one.expand(2**31 + 5).sum(dtype=dtypes.int64), 2147483653)
     same(Tensor.arange(0, 2**31 + 5, 2**30), [0, 2**30, 2**31])
 
 
@@ -308,6 +310,9 @@ def test_27_gradients_of_products_and_ties() -> None:
     z = Tensor([2.0, 2.0, 1.0])
     z.max().backward()
     same(z.grad, [0.5, 0.5, 0])
+    values, places = Tensor([[3], [1]]).sort(1)
+    same(values, [[3], [1]])
+    same(places, [[0], [0]])
 
 
 def test_28_reductions_of_little_and_nothing() -> None:
