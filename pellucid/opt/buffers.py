@@ -3,8 +3,8 @@
 LOOP form -> LOOP form. As all actions, they never change a value, but for the order of a sum.
 
     pack(axis, slot)     what the loops inside of *axis* read of a parameter is copied first, side
-                         by side in the order of those loops (reduced ones outermost); what fills
-                         other buffers there is left alone
+                         by side in the order of those loops (reduced ones outermost), and in the
+                         type that it is converted to; what fills other buffers there is left alone
     hoist(axis, n)       a reduced axis moves outside of all output loops but the first n, whose
                          sums wait in memory from one turn to the next
 
@@ -39,6 +39,7 @@ from pellucid.ir.arg import Action, AddrSpace, AxisKind, DefineArg, RangeArg
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
+from pellucid.ir.walk import users
 from pellucid.opt.axes import all_ends, end_of, reduces_over, reductions, size_of, stride_of
 from pellucid.opt.legal import (
     KIND_NAMES,
@@ -104,11 +105,18 @@ class _Copies:
         self.order = [r for end in all_ends(sink) for r in end.src[1:]]
         self.number = next_range_id(sink)
         self.define = next_define_id(sink)
+        self.users = users(sink)
         self.made: list[tuple[UOp, list[UOp], UOp]] = []
 
     def of(self, reads: list[UOp]) -> dict[UOp, UOp]:
         """What each of the *reads* becomes."""
-        return {read: self._instead_of(read) for read in reads}
+        return {value: self._instead_of(value) for value in map(self._converted, reads)}
+
+    def _converted(self, read: UOp) -> UOp:
+        """The CAST of a read, where nothing else uses it."""
+        (user, *others) = self.users[read]
+        is_float = user.op is Ops.CAST and user.dtype.is_float
+        return user if is_float and not others else read
 
     def _instead_of(self, read: UOp) -> UOp:
         inside = self._inside(read)
@@ -126,7 +134,8 @@ class _Copies:
         if any(size_of(r) is None for r in inside):
             raise refuse(self.action, "a loop inside of it has a variable size")
         reduced = [r for r in inside if r in self.reduced]
-        reduced.sort(key=lambda r: -(stride_of(read.src[1], r) or 0))
+        index = read if read.op is Ops.INDEX else read.src[0]
+        reduced.sort(key=lambda r: -(stride_of(index.src[1], r) or 0))
         others = sorted((r for r in inside if r not in self.reduced), key=self.order.index)
         return reduced + others
 

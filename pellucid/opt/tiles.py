@@ -194,11 +194,12 @@ class _Tiles:
         self.accumulators = target.num_vector_registers // 2
         self.rows = product.size(product.row)
         self.slot: int = product.wide.src[0].arg.slot
-        item_bytes = product.wide.dtype.itemsize
+        item_bytes = max(product.wide.dtype.itemsize, product.node.dtype.itemsize)
         inner, columns = product.size(product.inner), product.size(product.column)
         self.cache = target.l2_bytes // 2
         is_large = columns * inner * item_bytes > self.cache and self.rows >= 16
-        self.is_packed = is_large or not product.is_contiguous
+        is_converted = product.wide.dtype is not product.node.dtype and self.rows >= 16
+        self.is_packed = is_large or is_converted or not product.is_contiguous
         self.most_run = longest_run(inner)
         self.depth = self._depth(inner, item_bytes)
 

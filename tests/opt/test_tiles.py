@@ -47,6 +47,16 @@ def batched(count: int = 3, rows: int = 5, inner: int = 6, columns: int = 16) ->
     return kernels.kernel(place.store(kernels.reduce(left * right, k)).end(b, i, j))
 
 
+def halves(rows: int, inner: int, columns: int) -> UOp:
+    """c[i, j] = sum over k of a[i, k] * b[k, j], of float16, added in float32"""
+    i, j, k = kernels.loop(rows, 0), kernels.loop(columns, 1), kernels.axis(inner, 2)
+    a = kernels.param(1, rows * inner, dtypes.float16).index(i * inner + k)
+    b = kernels.param(2, inner * columns, dtypes.float16).index(k * columns + j)
+    value = kernels.reduce(a.cast(dtypes.float32) * b.cast(dtypes.float32), k)
+    place = kernels.param(0, rows * columns, dtypes.float16).index(i * columns + j)
+    return kernels.kernel(place.store(value.cast(dtypes.float16)).end(i, j))
+
+
 def vector_times_matrix(inner: int, columns: int, dtype: DType = dtypes.float32) -> UOp:
     """y[j] = sum over k of x[k] * m[k, j]"""
     j, k = kernels.loop(columns, 0), kernels.axis(inner, 1)
@@ -103,6 +113,16 @@ def test_a_copy_floats_outside_of_loops_it_does_not_need() -> None:
     after = act(kernels.matmul(6, 5, 32), Action("pack", 0, 2))
     (use,) = [n for n in after.toposort() if n.op is Ops.AFTER]
     assert use.ranges == ()
+
+
+def test_what_is_packed_is_converted_once() -> None:
+    sink = halves(20, 5, 32)
+    packed = act(sink, Action("pack", 0, 2))
+    (buffer,) = [n for n in packed.toposort() if n.op is Ops.DEFINE]
+    assert buffer.dtype is dtypes.float32
+    check_value(sink, packed)
+    kinds = [a.kind for a in choose(halves(64, 64, 64), ONE_CORE).actions]
+    assert "pack" in kinds
 
 
 def test_a_rest_fills_a_buffer_of_its_own() -> None:
