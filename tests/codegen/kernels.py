@@ -359,7 +359,7 @@ _NUMPY: dict[str, type[np.generic]] = {
     "int32": np.int32,
     "int64": np.int64,
 }
-_NUMPY |= {"uint8": np.uint8, "bool": np.bool_, "int8": np.int8}
+_NUMPY |= {"float16": np.float16, "uint8": np.uint8, "bool": np.bool_, "int8": np.int8}
 
 
 def buffers_for(sink: UOp, seed: int = 0) -> list[Array]:
