@@ -46,7 +46,7 @@ def axis(value: Any, ndim: int, name: str) -> int:
     return number % room
 
 
-def axes(value: Axes, ndim: int, name: str) -> tuple[int, ...]:
+def axes(value: Any, ndim: int, name: str) -> tuple[int, ...]:
     """Read one axis, several, or None for all of them; ascending."""
     if value is None:
         return tuple(range(ndim))
