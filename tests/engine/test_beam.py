@@ -38,7 +38,7 @@ OUTSIDE += "  store i32 7, ptr %p\n  ret void\n}}\n"
 WRITES_INPUT = HEAD + "  %q = getelementptr ptr, ptr %buffers, i64 1\n  %b = load ptr, ptr %q\n"
 WRITES_INPUT += "  store i32 7, ptr %b\n  ret void\n}}\n"
 
-FEW = Limits(seconds=20.0, candidates=6, steps=2, each_step=3)
+FEW = Limits(seconds=20.0, candidates=5, steps=1, each_step=3)
 ROWS = np.linspace(-1, 1, 24 * 40, dtype=np.float32).reshape(24, 40)
 
 
@@ -89,7 +89,7 @@ def test_what_goes_wrong_is_dropped_and_reported(monkeypatch: pytest.MonkeyPatch
     texts = {3: CRASHES, 4: HANGS, 5: "no such language", 6: IDLES, 7: OUTSIDE, 8: WRITES_INPUT}
     injected(monkeypatch, texts)
     monkeypatch.setattr(
-        beam, "MeasuringProcess", lambda *given: MeasuringProcess(*given, patience=1.0)
+        beam, "MeasuringProcess", lambda *given: MeasuringProcess(*given, patience=2.0)
     )
     monkeypatch.setattr(Limits, "for_width", staticmethod(lambda width: Limits(20.0, 10, 4, 8)))
     started = num_started(monkeypatch)
@@ -102,7 +102,7 @@ def test_what_goes_wrong_is_dropped_and_reported(monkeypatch: pytest.MonkeyPatch
     found = {kind: reason for _, kind, reason in report.dropped}
     assert set(found) == {"crashed", "hung", "not compiled", "wrong"}
     assert found["crashed"] == "by SIGSEGV"
-    assert found["hung"].startswith("no result after 1.")
+    assert found["hung"].startswith("no result after ")
     wrong = [reason for _, kind, reason in report.dropped if kind == "wrong"]
     assert [reason.partition(":")[0] for reason in wrong] == [
         "parameter 0, element 0",
@@ -133,7 +133,7 @@ def test_a_child_is_started_again(tmp_path: Path) -> None:
     def code(text: str) -> Code:
         return Code(text.format(name="f"), "f", 1, (0,))
 
-    with MeasuringProcess("CPU:LLVM", [("float32", 4)], patience=1.0) as child:
+    with MeasuringProcess("CPU:LLVM", [("float32", 4)], patience=2.0) as child:
         child.set_reference(code(IDLES))
         assert child.measure(code(IDLES), [None]) < 1.0
         with pytest.raises(NotMeasuredError, match="crashed: by SIGSEGV"):
