@@ -110,7 +110,7 @@ def _separate_loops(sink: UOp) -> UOp:
                     clone = clones.get((axis, key))
                     if clone is None:
                         clone = clones[axis, key] = fresh(axis)
-                        fresh = fresh_ranges(UOp.sink(sink, *clones.values()))
+                        fresh = fresh_ranges(sink, *clones.values())
                     renamed[axis] = clone
             if renamed:
                 value = substitute_free(new.src[0], renamed)

@@ -50,9 +50,9 @@ def rebuild(root: UOp, visit: Rebuild) -> UOp:
     return done[root]
 
 
-def fresh_ranges(root: UOp) -> Fresh:
-    """A maker of copies of RANGEs, with ids that *root* does not use; one copy for each RANGE."""
-    number = next_range_id(root)
+def fresh_ranges(*roots: UOp) -> Fresh:
+    """A maker of copies of RANGEs, with ids that no *root* uses; one copy for each RANGE."""
+    number = max(map(next_range_id, roots))
     copies: dict[UOp, UOp] = {}
 
     def fresh(axis: UOp) -> UOp:

@@ -516,7 +516,8 @@ class UOp:
         if not mapping:
             return self
         done: dict[UOp, UOp] = dict(mapping)
-        for node in self.toposort(lambda n: n not in mapping):
+        is_whole = self.op is Ops.SINK  # whose order is kept
+        for node in self.toposort(None if is_whole else lambda n: n not in mapping):
             if node not in done:
                 done[node] = node.with_sources(tuple([done[s] for s in node.src]))
         return done[self]

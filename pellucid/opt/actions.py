@@ -120,7 +120,7 @@ class _Parts:
         self.in_rest = start if self.rest is None else self.rest + start
         self.main_ranges = (self.inner,) if self.is_single else (self.outer, self.inner)
         self.rest_ranges = () if self.rest is None else (self.rest,)
-        self.fresh: Fresh = fresh_ranges(UOp.sink(sink, self.outer, self.inner, *self.rest_ranges))
+        self.fresh: Fresh = fresh_ranges(sink, self.outer, self.inner, *self.rest_ranges)
 
     def main(self, body: UOp) -> UOp:
         """*body* over the multiples."""

@@ -46,19 +46,20 @@ def axes_of(sink: UOp) -> list[UOp]:
 def _axes_of(sink: UOp) -> tuple[UOp, ...]:
     found: dict[UOp, None] = {}
     for effect in sink.src:
-        _list_axes(effect, found)
+        # the order below a sink is kept: where there is one effect, it has that of the value too
+        _list_axes(effect, found, sink if len(sink.src) == 1 else None)
     return tuple(found)
 
 
-def _list_axes(effect: UOp, found: dict[UOp, None]) -> None:
+def _list_axes(effect: UOp, found: dict[UOp, None], whole: UOp | None) -> None:
     if effect.op is Ops.END:
         found.update(dict.fromkeys(effect.src[1:]))
-        _list_axes(effect.src[0], found)
+        _list_axes(effect.src[0], found, whole)
     elif effect.op is Ops.GROUP:
         for part in effect.src:
-            _list_axes(part, found)
+            _list_axes(part, found, None)
     else:
-        for node in effect.toposort():
+        for node in (whole or effect).toposort():
             if node.op is Ops.REDUCE or node.op is Ops.END:
                 found.update(dict.fromkeys(node.src[1:]))
 
