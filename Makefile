@@ -10,7 +10,7 @@ STAMPS := $(VENV)/stamps
 
 # Code that is checked for types strictly; folders that do not exist yet are left out.
 TYPED  := pellucid $(wildcard examples benchmarks docs/generate.py)
-CODE   := pellucid tests $(wildcard examples benchmarks docs/generate.py)
+CODE   := pellucid tests $(wildcard examples benchmarks docs/*.py)
 # What `make bench` compares with, in an environment of its own. PyPI's torch for Linux brings CUDA's
 # libraries along; PIP_FIND_LINKS with a folder that has a CPU wheel does without them.
 PEERS  := .venv-peers

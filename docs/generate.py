@@ -2,7 +2,7 @@
 
 What the code knows is never written twice: options, errors, ops, laws and stages print themselves.
 
-    docs/*.md, *.svg          -> build/docs/*.md, *.svg
+    docs/*.md, *.svg, *.css   -> the same in build/docs
     README.md                 -> build/docs/index.md
     pellucid.core.options     -> build/docs/options.md              (and errors, ops, laws)
     pellucid.pipeline         -> build/docs/pipeline/<stage>.md     one chapter a stage
@@ -170,6 +170,25 @@ def pipeline_pages(module: ModuleType) -> Iterator[Page]:
     yield from chapters
 
 
+LAST_STEPS = {
+    "linearize": ["pellucid.codegen.linearize"],
+    "render": ["pellucid.render.renderer", "pellucid.render.llvm", "pellucid.render.c"],
+    "compile": ["pellucid.runtime.toolchain_llvm", "pellucid.runtime.toolchain_c"],
+    "load and run": ["pellucid.runtime.loader", "pellucid.runtime.program"],
+}
+"""What follows the kernel pipeline: no graph comes out of these steps, so they are no stages."""
+
+
+def last_steps() -> Iterator[Page]:
+    """Write the chapters from the lowered kernel to the machine, from the modules' docstrings."""
+    for title, names in LAST_STEPS.items():
+        lines = [f"# {title[0].upper()}{title[1:]}", ""]
+        for name in names:
+            path = name.replace(".", "/") + ".py"
+            lines += [module_docstring(ROOT / path), "", f"Code: `{path}`", ""]
+        yield title, f"pipeline/program-{title.replace(' ', '-')}.md", "\n".join(lines)
+
+
 # ---- the code: one page a package -----------------------------------------------------------
 
 
@@ -196,11 +215,18 @@ def module_docstring(path: Path) -> str:
 # ---- all of it ------------------------------------------------------------------------------
 
 
+FIRST_PAGES = ("from-pytorch", "semantics", "looking-inside", "targets", "performance")
+"""What people read in this order; pages that are not named here follow."""
+
+
 def written_pages() -> Iterator[Page]:
     """Take the pages that people wrote: the README comes first, as the index."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     yield "Pellucid", "index.md", with_links_of_pages(readme)
-    for path in sorted((ROOT / "docs").glob("*.md")):
+    files = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
+    for path in [files[name] for name in FIRST_PAGES] + [
+        path for name, path in files.items() if name not in FIRST_PAGES
+    ]:
         text = path.read_text(encoding="utf-8")
         yield text.partition("\n")[0].lstrip("# "), path.name, text
 
@@ -242,11 +268,17 @@ def project_pages() -> Iterator[Page]:
 
 
 def all_pages() -> Iterator[tuple[str, list[Page]]]:
-    """Give the sections in the order of the navigation; the first has no title."""
-    yield "", list(written_pages())
+    """Give the sections in the order of the navigation."""
+    yield "Pellucid", list(written_pages())
     pipeline = module_or_none("pellucid.pipeline")
     if pipeline is not None:
-        yield "The pipeline", list(pipeline_pages(pipeline))
+        contents, *chapters = pipeline_pages(pipeline)
+        yield "The pipeline", [contents]
+        for name in pipelines(pipeline):
+            start = f"pipeline/{name.lower()}-"
+            title = name.replace("_", " ").capitalize()
+            yield title, [page for page in chapters if page[1].startswith(start)]
+        yield "Program", list(last_steps())
     yield "Tables", list(table_pages())
     yield "The code", list(api_pages())
     yield "The project", list(project_pages())
@@ -264,9 +296,9 @@ def generate(build: Path) -> list[Path]:
             (docs / path).write_text(text, encoding="utf-8")
             written.append(docs / path)
         entries: Navigation = [{title: path} for title, path, _ in pages]
-        navigation += [{section: entries}] if section else entries
-    for picture in sorted((ROOT / "docs").glob("*.svg")):
-        shutil.copy(picture, docs)
+        navigation.append({section: entries})
+    for kept in [path for kind in ("*.svg", "*.css") for path in (ROOT / "docs").glob(kind)]:
+        shutil.copy(kept, docs)
     config = {
         "INHERIT": "../mkdocs.yml",
         "docs_dir": "docs",

@@ -44,6 +44,23 @@ def test_all_pages_are_written_and_are_in_the_navigation(
     assert sorted(paths_in(config["nav"])) == found
     assert {"index.md", "options.md", "errors.md", "api/core.md", "contributing.md"} <= set(found)
     assert all(path.read_text().startswith("# ") for path in written)
+    titles = [title for section in config["nav"] for title in section]
+    assert titles == [
+        "Pellucid", "The pipeline", "Schedule pipeline", "Kernel pipeline", "Program",
+        "Tables", "The code", "The project",
+    ]  # fmt: skip
+    assert all(len(path.read_text()) > 200 for path in written), "no chapter is empty"
+
+
+def test_every_stage_has_a_chapter(generate: ModuleType, tmp_path: Path) -> None:
+    from pellucid import pipeline
+
+    generate.generate(tmp_path)
+    chapters = {path.stem.partition("-")[2] for path in (tmp_path / "docs/pipeline").glob("*.md")}
+    for stages in (pipeline.SCHEDULE_PIPELINE, pipeline.KERNEL_PIPELINE):
+        for number, stage in enumerate(stages, 1):
+            assert f"{number:02}-{stage.name}" in chapters
+    assert {"linearize", "render", "compile", "load-and-run"} <= chapters
 
 
 def test_tables_have_every_row(generate: ModuleType) -> None:
