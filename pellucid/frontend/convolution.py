@@ -14,14 +14,12 @@ from typing import Self
 
 from pellucid.core.dtype import promote
 from pellucid.core.errors import ShapeError
-from pellucid.frontend import arguments
+from pellucid.frontend import arguments, sliding
 from pellucid.frontend.arguments import default_float
-from pellucid.frontend.linear import Linear, product_dtype, sum_along
+from pellucid.frontend.linear import Linear, product_dtype
 from pellucid.ir.op import Ops, Shape
 
 Sizes = int | Sequence[int]
-_MANY_USES = 64
-"""A padded tensor of which each element is used as often is kept in memory."""
 
 
 class Convolution(Linear):
@@ -55,7 +53,7 @@ class Convolution(Linear):
         padded = x._padded([(0, 0), (0, 0), *around])
         _check_windows(padded._shape[2:], kernel, gaps)
         uses = weight._shape[0] // groups * math.prod(kernel) // math.prod(steps)
-        if any(low or high for low, high in around) and uses >= _MANY_USES:
+        if any(low or high for low, high in around) and uses >= sliding.MANY_USES:
             padded = padded.contiguous()  # cheaper than asking at each use what lies outside
         result = padded._correlated(weight, steps, gaps, groups)
         if bias is not None:
@@ -66,26 +64,10 @@ class Convolution(Linear):
     conv3d = conv2d
 
     def _correlated(self, weight: Self, steps: Shape, gaps: Shape, groups: int) -> Self:
-        num, kernel = weight.ndim - 2, weight._shape[2:]
-        batch, channels = self._shape[:2]
-        out = weight._shape[0]
         result = promote(self._dtype, weight._dtype, default_float=default_float())
         wide = product_dtype(result)
-        windows = self._windows(kernel, steps, gaps)
-        places = windows._shape[2 : 2 + num]
-        # (batch, groups, 1, in, places…, kernel…) times (1, groups, out, in, 1…, kernel…)
-        inner = channels // groups
-        left = windows.uop.cast(wide).reshape((batch, groups, 1, inner, *places, *kernel))
-        ones = (1,) * num
-        right = weight.uop.cast(wide).reshape((1, groups, out // groups, inner, *ones, *kernel))
-        shape = (batch, groups, out // groups, inner, *places, *kernel)
-        both = left.expand(shape) * right.expand(shape)
-        # the sum over channels and window is one reduction: its axes go to the end, as one
-        ndim = len(shape)
-        summed = (3, *range(4 + num, ndim))
-        order = (0, 1, 2, *range(4, 4 + num), *summed)
-        lined = both.permute(order).reshape((batch, out, *places, inner * math.prod(kernel)))
-        return self._value(sum_along(lined, 2 + num).cast(result))
+        summed = sliding.correlate(self.uop, weight.uop, steps, gaps, groups, wide)
+        return self._value(summed.cast(result))
 
     def conv_transpose2d(
         self,

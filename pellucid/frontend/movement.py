@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 
 from pellucid.core.dtype import DType, dtypes, promote
 from pellucid.core.errors import DTypeError, ShapeError
-from pellucid.frontend import arguments
+from pellucid.frontend import arguments, sliding
 from pellucid.frontend.arguments import Axes, DTypeLike, default_float
 from pellucid.frontend.value import Value
 from pellucid.ir.op import Ops, Shape
@@ -541,27 +541,8 @@ class Movement(Value):
     def _windows(
         self, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
     ) -> Self:
-        """All places of a sliding box over the last axes: (…, outputs…, kernel…).
-
-        Repeating an axis of length L and cutting the result into rows of length L + d shifts each
-        row by d against the one before: element j of row k is x[j + k d].
-        """
-        num = len(kernel)
-        lead = self._shape[: self.ndim - num]
-        node = self.uop
-        outs = []
-        for i in range(num):
-            place = len(lead) + 2 * i
-            node, out = _slide(node, place, kernel[i], stride[i], dilation[i])
-            outs.append(out)
-        # (lead…, kernel0, out0, kernel1, out1, …) -> (lead…, out…, kernel…)
-        first = len(lead)
-        order = (
-            *range(first),
-            *(first + 2 * i + 1 for i in range(num)),
-            *(first + 2 * i for i in range(num)),
-        )
-        return self._value(node.permute(order))
+        """All places of a sliding box over the last axes: (…, outputs…, kernel…)."""
+        return self._value(sliding.windows(self.uop, kernel, stride, dilation))
 
     def unfold(self, dim: int, size: int, step: int) -> Self:
         """All windows of *size* along an axis, *step* apart; their elements become the last axis.
@@ -580,29 +561,6 @@ class Movement(Value):
     def _promoted_float(self) -> DType:
         """The dtype of a float function of this tensor."""
         return self._dtype if self._dtype.is_float else default_float()
-
-
-def _slide(node: UOp, place: int, size: int, stride: int, dilation: int) -> tuple[UOp, int]:
-    """Replace axis *place* of length L by (kernel, output)."""
-    shape = node.known_shape
-    length = shape[place]
-    before, after = shape[:place], shape[place + 1 :]
-    out = (length - dilation * (size - 1) - 1) // stride + 1
-    if out * stride > length + dilation:
-        grow = out * stride - length - dilation
-        node = node.pad((*((0, 0) for _ in before), (0, grow), *((0, 0) for _ in after)))
-        length += grow
-    row = length + dilation
-    repeats = -(-size * row // length) if length else 0
-    node = node.reshape((*before, 1, length, *after)).expand((*before, repeats, length, *after))
-    node = node.reshape((*before, repeats * length, *after))
-    whole = tuple((0, n) for n in before), tuple((0, n) for n in after)
-    node = node.shrink((*whole[0], (0, size * row), *whole[1]))
-    node = node.reshape((*before, size, row, *after))
-    node = node.shrink((*whole[0], (0, size), (0, out * stride), *whole[1]))
-    node = node.reshape((*before, size, out, stride, *after))
-    node = node.shrink((*whole[0], (0, size), (0, out), (0, 1), *whole[1]))
-    return node.reshape((*before, size, out, *after)), out
 
 
 def _joined(nodes: list[UOp], place: int) -> UOp:

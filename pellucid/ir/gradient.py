@@ -16,7 +16,7 @@ DETACH ends the walk.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from pellucid.core.dtype import dtypes
@@ -29,6 +29,9 @@ Gradients = tuple[UOp | None, ...]
 Rule = Callable[[UOp, UOp], Gradients]
 
 GRADIENTS: Final[dict[Op, Rule]] = {}
+WholeRule = Callable[[UOp, UOp], "dict[UOp, UOp] | None"]
+WHOLE: Final[dict[Op, list[WholeRule]]] = {}
+"""Rules for several nodes at once: the gradients by nodes further below; None where none fits."""
 NO_GRADIENT: Final = (
     *(Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.DETACH, Ops.BITCAST, Ops.THREEFRY),
     *(Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.FLOORDIV, Ops.FLOORMOD),
@@ -53,7 +56,9 @@ def gradient(root: UOp, seed: UOp, targets: Sequence[UOp]) -> list[UOp | None]:
         grad = grads.get(node)
         if grad is None or not any(s in wanted for s in node.src) or node.op in NO_GRADIENT:
             continue
-        for source, part in zip(node.src, _rule(node)(node, grad), strict=True):
+        whole = _as_a_whole(node, grad)
+        parts = zip(node.src, _rule(node)(node, grad), strict=True) if whole is None else whole
+        for source, part in parts:
             if part is not None and source in wanted:
                 known = grads.get(source)
                 grads[source] = part if known is None else known + part
@@ -78,6 +83,24 @@ def _rule(node: UOp) -> Rule:
         raise GradientError(
             f"{node.op.name} has no gradient", help="detach() the value first, if that is meant"
         ) from None
+
+
+def _as_a_whole(node: UOp, grad: UOp) -> Iterable[tuple[UOp, UOp]] | None:
+    for rule in WHOLE.get(node.op, ()):
+        found = rule(node, grad)
+        if found is not None:
+            return found.items()
+    return None
+
+
+def differentiates_whole(op: Op) -> Callable[[WholeRule], WholeRule]:
+    """Enter a rule for what ends in an *op* and is made of several."""
+
+    def enter(rule: WholeRule) -> WholeRule:
+        WHOLE.setdefault(op, []).append(rule)
+        return rule
+
+    return enter
 
 
 def differentiates(*ops: Op) -> Callable[[Rule], Rule]:

@@ -1,0 +1,185 @@
+"""Graphs of sliding windows and of convolutions, and the gradient of a convolution as a whole.
+
+    windows      x (…, h, w)  ->  (…, out_h, out_w, k_h, k_w)
+    correlate    y[n, o, h, w] = sum over c, i, j of x[n, c, h + i, w + j] * k[o, c, i, j]
+
+Differentiated op by op, a convolution would give the gradient of every window, nine times as much
+as the tensor for a 3 x 3 kernel, and add them up where windows overlap. As a whole, its gradient is
+a convolution again, of the padded gradient with the reversed kernel:
+
+    dx[n, c, h, w] = sum over o, i, j of dy[n, o, h - i, w - j] * k[o, c, i, j]
+
+Source: V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", 2016, ch. 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from pellucid.core.dtype import DType
+from pellucid.ir import gradient as rules
+from pellucid.ir.arg import ReduceArg
+from pellucid.ir.op import Ops, Shape
+from pellucid.ir.uop import UOp
+
+MANY_USES = 64
+"""A padded tensor of which each element is used as often is kept in memory."""
+_VIEWS = (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.CAST)
+
+
+def windows(
+    node: UOp, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> UOp:
+    """All places of a sliding box over the last axes: (…, outputs…, kernel…).
+
+    Repeating an axis of length L and cutting the result into rows of length L + d shifts each row
+    by d against the one before: element j of row k is x[j + k d].
+    """
+    num = len(kernel)
+    first = len(node.known_shape) - num
+    for i in range(num):
+        node = _slide(node, first + 2 * i, kernel[i], stride[i], dilation[i])
+    # (lead…, kernel0, out0, kernel1, out1, …) -> (lead…, out…, kernel…)
+    outs = (first + 2 * i + 1 for i in range(num))
+    return node.permute((*range(first), *outs, *(first + 2 * i for i in range(num))))
+
+
+def _slide(node: UOp, place: int, size: int, stride: int, dilation: int) -> UOp:
+    """Replace axis *place* of length L by (kernel, output)."""
+    shape = node.known_shape
+    length = shape[place]
+    before, after = shape[:place], shape[place + 1 :]
+    out = (length - dilation * (size - 1) - 1) // stride + 1
+    if out * stride > length + dilation:
+        grow = out * stride - length - dilation
+        node = node.pad((*((0, 0) for _ in before), (0, grow), *((0, 0) for _ in after)))
+        length += grow
+    row = length + dilation
+    repeats = -(-size * row // length) if length else 0
+    node = node.reshape((*before, 1, length, *after)).expand((*before, repeats, length, *after))
+    node = node.reshape((*before, repeats * length, *after))
+    whole = tuple((0, n) for n in before), tuple((0, n) for n in after)
+    node = node.shrink((*whole[0], (0, size * row), *whole[1]))
+    node = node.reshape((*before, size, row, *after))
+    node = node.shrink((*whole[0], (0, size), (0, out * stride), *whole[1]))
+    node = node.reshape((*before, size, out, stride, *after))
+    node = node.shrink((*whole[0], (0, size), (0, out), (0, 1), *whole[1]))
+    return node.reshape((*before, size, out, *after))
+
+
+def correlate(x: UOp, weight: UOp, steps: Shape, gaps: Shape, groups: int, wide: DType) -> UOp:
+    """Convolve (batch, in, …) with (out, in / groups, kernel…); products and sums are *wide*."""
+    left, right = _operands(x, weight, steps, gaps, groups, wide)
+    return _summed(left, right, len(weight.known_shape) - 2)
+
+
+def _summed(left: UOp, right: UOp, num: int) -> UOp:
+    """Multiply, and add up over channels and window: one reduction, whose axes become one."""
+    shape = left.known_shape
+    batch, groups, out, inner = shape[:4]
+    order = (0, 1, 2, *range(4, 4 + num), 3, *range(4 + num, len(shape)))
+    lined = (left * right).permute(order)
+    places, kernel = shape[4 : 4 + num], shape[4 + num :]
+    lined = lined.reshape((batch, groups * out, *places, inner * math.prod(kernel)))
+    return UOp.make(Ops.REDUCE, lined, arg=ReduceArg(Ops.ADD, (2 + num,)))
+
+
+def _operands(
+    x: UOp, weight: UOp, steps: Shape, gaps: Shape, groups: int, wide: DType
+) -> tuple[UOp, UOp]:
+    """(batch, groups, 1, in, places…, kernel…) and (1, groups, out, in, 1…, kernel…), expanded."""
+    out, inner, *kernel = weight.known_shape
+    ones = (1,) * len(kernel)
+    right = weight.cast(wide).reshape((1, groups, out // groups, inner, *ones, *kernel))
+    left = _left(x, tuple(kernel), steps, gaps, (groups, inner), wide)
+    batch, places = left.known_shape[0], left.known_shape[4 : 4 + len(kernel)]
+    shape = (batch, groups, out // groups, inner, *places, *kernel)
+    return left.expand(shape), right.expand(shape)
+
+
+def _left(
+    x: UOp, kernel: Shape, steps: Shape, gaps: Shape, channels: tuple[int, int], wide: DType
+) -> UOp:
+    found = windows(x, kernel, steps, gaps)
+    batch, groups, inner = found.known_shape[0], *channels
+    return found.cast(wide).reshape((batch, groups, 1, inner, *found.known_shape[2:]))
+
+
+# ---- the gradient ------------------------------------------------------------------------------
+
+
+class _Convolution(NamedTuple):
+    """What a sum was made of, with steps and gaps of 1."""
+
+    x: UOp
+    left: UOp
+    weight: UOp  # (1, groups, out, in, 1…, kernel…)
+    kernel: Shape
+
+
+@rules.differentiates_whole(Ops.REDUCE)
+def convolution(node: UOp, grad: UOp) -> dict[UOp, UOp] | None:
+    """The gradients of a convolution with steps of 1, by its tensor and its weight."""
+    found = _read(node)
+    if found is None:
+        return None
+    x, left, weight, kernel = found
+    num, shape = len(kernel), left.known_shape
+    batch, groups, out, inner, *_ = shape
+    places = shape[4 : 4 + num]
+    spread = grad.reshape((batch, groups, out, 1, *places, *(1,) * num)).expand(shape)
+    by_weight = (spread * left).cast(grad.dtype)
+    summed = (0, *range(4, 4 + num))
+    by_weight = UOp.make(Ops.REDUCE, by_weight, arg=ReduceArg(Ops.ADD, summed))
+    around = ((0, 0), (0, 0), *((k - 1, k - 1) for k in kernel))
+    padded = grad.pad(around, 0)
+    if inner * math.prod(kernel) >= MANY_USES:
+        padded = UOp.make(Ops.CONTIGUOUS, padded)
+    turned = weight.reshape((groups, out, inner, *kernel)).permute((0, 2, 1, *range(3, 3 + num)))
+    turned = turned.reshape((groups * inner, out, *kernel)).flip(tuple(range(2, 2 + num)))
+    ones = (1,) * num
+    by_x = correlate(padded, turned, ones, ones, groups, grad.dtype)
+    return {x: by_x.cast(x.dtype), weight: by_weight.reshape(weight.known_shape)}
+
+
+def _read(node: UOp) -> _Convolution | None:
+    """Read what `correlate` made; None for every other sum."""
+    lined = node.src[0]
+    if node.arg.op is not Ops.ADD or lined.op is not Ops.RESHAPE:
+        return None
+    product = lined.src[0].src[0] if lined.src[0].op is Ops.PERMUTE else lined
+    num = len(node.known_shape) - 2
+    if product.op is not Ops.MUL or num < 1 or len(product.known_shape) != 4 + 2 * num:
+        return None
+    for left, right in (product.src, product.src[::-1]):
+        if left.op is Ops.EXPAND and right.op is Ops.EXPAND:
+            found = _with_operands(left, right, num)
+            if found is not None and _summed(left, right, num) is node:
+                return found
+    return None
+
+
+def _with_operands(left: UOp, right: UOp, num: int) -> _Convolution | None:
+    weight, shape = right.src[0], left.known_shape
+    kernel, places = shape[4 + num :], shape[4 : 4 + num]
+    if math.prod(kernel) == 1 or weight.known_shape != (1, *shape[1:4], *(1,) * num, *kernel):
+        return None
+    spatial = tuple(n + k - 1 for n, k in zip(places, kernel, strict=True))
+    wanted = (shape[0], shape[1] * shape[3], *spatial)
+    ones = (1,) * num
+    for base in _below(left):
+        if base.known_shape == wanted:
+            made = _left(base, kernel, ones, ones, (shape[1], shape[3]), left.dtype)
+            if made.expand(shape) is left:
+                return _Convolution(base, left, weight, kernel)
+    return None
+
+
+def _below(node: UOp) -> Iterator[UOp]:
+    """A node, and those that it is a view of."""
+    yield node
+    while node.op in _VIEWS:
+        node = node.src[0]
+        yield node
