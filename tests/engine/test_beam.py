@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from pellucid.opt.report import SearchReport
 from pellucid.opt.saved import actions_from_text, actions_to_text, kernel_key
 from pellucid.opt.search import Limits
 from pellucid.pipeline import forget_programs
+from pellucid.runtime import measured_child
 from pellucid.runtime.measuring import Code, MeasuringProcess, NotMeasuredError
 from pellucid.tools.kernels import kernels_of
 from pellucid.tools.saving import actions_of
@@ -143,6 +145,32 @@ def test_a_child_is_started_again(tmp_path: Path) -> None:
             child.measure(code(HANGS), [None])
         assert child.measure(code(IDLES), [None]) < 1.0
         assert child.num_started == 3
+
+
+@pytest.mark.parametrize(
+    ("times", "enough", "num_runs"),
+    [
+        ([5e-6] * 60, 1e-6, 51),  # short: all runs are made, the first finds caches cold
+        ([0.002] * 60, 0.001, 2),  # long, and much slower than the best
+        ([0.002] * 60, math.inf, 6),
+        ([1.0] * 60, math.inf, 4),
+    ],
+)
+def test_how_often_a_kernel_runs(times: list[float], enough: float, num_runs: int) -> None:
+    """A clock that goes on by the time of a run whenever one is made."""
+    now, done = 0.0, 0
+
+    class Call:
+        def run(self, vars: object = ()) -> None:
+            nonlocal now, done
+            now, done = now + times[done], done + 1
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.perf_counter", lambda: now)
+        first = times[0]
+        Call().run()
+        assert measured_child._fastest(Call(), first, enough) == pytest.approx(times[0])
+    assert done == num_runs
 
 
 def test_without_children_the_heuristic_decides(monkeypatch: pytest.MonkeyPatch) -> None:
