@@ -10,6 +10,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     swap(axis, other)  two axes of one nest change places
     stage(axis)        the dearest value that a reduction over the axis and other loops over the
                        same row compute is computed once, and kept in local memory (rows.py)
+    each(0, lists)     in a kernel that fills blocks of local memory, each nest of loops takes a
+                       list of actions of its own (nests.py)
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one
@@ -57,6 +59,7 @@ from pellucid.opt.legal import (
     require_loop,
     require_no_buffer_inside,
 )
+from pellucid.opt.nests import each
 from pellucid.opt.rows import stage
 
 MAX_COPIES = 64
@@ -311,7 +314,12 @@ def _nested(node: UOp, outer: UOp) -> UOp:
     return node.with_sources((node.with_sources((node.src[0], *inside)), *outside))
 
 
+def _each(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    return each(sink, action, axis, target, apply_action)
+
+
 _STEPS: dict[str, Step] = {
+    "each": _each,
     "split": _split,
     "lanes": _lanes,
     "upcast": _upcast,

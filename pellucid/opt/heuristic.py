@@ -26,7 +26,7 @@ import math
 from dataclasses import dataclass, field
 
 from pellucid.core.target import Target
-from pellucid.ir.arg import AxisKind
+from pellucid.ir.arg import Action, AxisKind
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
@@ -40,6 +40,7 @@ from pellucid.opt.axes import (
     stride_of,
 )
 from pellucid.opt.cost import Costs, body_size, copies_of
+from pellucid.opt.nests import has_blocks, with_each
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
 from pellucid.opt.tiles import longest_run, plan_tiles
@@ -63,6 +64,9 @@ def choose(sink: UOp, target: Target) -> Plan:
     plan = Plan(sink, target)
     if sink.arg.ordered:
         return plan
+    if has_blocks(sink):
+        _plan_each(plan)
+        return plan
     if plan_tiles(plan) or plan_windows(plan):
         return plan
     _plan_rows(plan)
@@ -76,6 +80,25 @@ def choose(sink: UOp, target: Target) -> Plan:
     if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
         _plan_threads(plan, busy_us)
     return plan
+
+
+# ---- blocks -----------------------------------------------------------------------------------
+
+
+def _plan_each(plan: Plan) -> None:
+    """Plan each nest of a kernel that fills blocks as a kernel; share out the outermost loop."""
+    alone = plan.target.with_changes({"has_threads": False, "cores": 1})
+    lists: list[tuple[Action, ...]] = []
+
+    def planner(number: int, kernel: UOp) -> UOp:
+        chosen = choose(kernel, alone)
+        lists.append(tuple(chosen.actions))
+        return chosen.sink
+
+    plan.sink = with_each(plan.sink, planner)
+    plan.actions.append(Action("each", 0, 0, tuple(lists)))
+    if plan.target.has_threads and plan.target.cores > 1:
+        _plan_threads(plan, Costs(plan.sink, plan.target).time_us({}))
 
 
 # ---- rows -------------------------------------------------------------------------------------

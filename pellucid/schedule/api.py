@@ -30,6 +30,7 @@ from pellucid.ir.uop import UOp, new_buffer
 from pellucid.schedule.cache import Template, schedule_cache
 from pellucid.schedule.draft import Plan, base_of
 from pellucid.schedule.facts import Facts
+from pellucid.schedule.inside import place_inside
 from pellucid.schedule.kernels import Cut, Storage, cut_kernels
 from pellucid.schedule.memory import plan_memory
 from pellucid.schedule.normalise import Normal, hand_lines_on, normalise
@@ -109,7 +110,8 @@ def make_template(
         kept = {*stored, *flags}
         order = order_drafts(plan, pending, kept)
         units = share_kernels(plan, order)
-        cut = cut_kernels(plan, order, units, kept, default_device)
+        units, inside = place_inside(plan, order, units, kept)
+        cut = cut_kernels(plan, order, units, kept, default_device, inside)
         for version in dict.fromkeys((*stored, *flags)):
             if version not in cut.place:  # without elements, so that nothing computes it
                 device = plan.facts.device[version] or default_device

@@ -12,18 +12,30 @@ them: two kernels that do the same are the same UOp, and compile once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.ir import origin
-from pellucid.ir.arg import AxisKind, CallInfo, KernelInfo, ParamArg
+from pellucid.ir.arg import (
+    AddrSpace,
+    AxisKind,
+    CallInfo,
+    DefineArg,
+    KernelInfo,
+    ParamArg,
+    RangeArg,
+)
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan
+from pellucid.schedule.inside import Inside
 from pellucid.schedule.order import Order
 from pellucid.schedule.share import Unit
 from pellucid.schedule.values import Values
+from pellucid.schedule.views import flat_index
+
+_FIRST_INNER_ID = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,15 +67,29 @@ class Cut:
 
 
 def cut_kernels(
-    plan: Plan, order: Order, units: list[Unit], kept: set[UOp], default_device: str
+    plan: Plan,
+    order: Order,
+    units: list[Unit],
+    kept: set[UOp],
+    default_device: str,
+    inside: Mapping[UOp, Inside] | None = None,
 ) -> Cut:
-    """Make one call, or a copy and a call, of each unit."""
-    return _Cutter(plan, order, kept, default_device).run(units)
+    """Make one call, or a copy and a call, of each unit; *inside*: versions that need none."""
+    return _Cutter(plan, order, kept, default_device, inside or {}).run(units)
 
 
 class _Cutter:
-    def __init__(self, plan: Plan, order: Order, kept: set[UOp], default_device: str) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        order: Order,
+        kept: set[UOp],
+        default_device: str,
+        inside: Mapping[UOp, Inside],
+    ) -> None:
         self.plan, self.order, self.kept = plan, order, kept
+        self.inside = inside
+        self.next_range = _FIRST_INNER_ID
         self.default_device = default_device
         params = [n for n in plan.order if n.op is Ops.PARAM]
         self.num_slots = 1 + max((p.arg.slot for p in params), default=-1)
@@ -81,6 +107,8 @@ class _Cutter:
     def run(self, units: list[Unit]) -> Cut:
         for unit in units:
             self.unit_of.update(dict.fromkeys(unit.drafts, unit))
+            for draft in self.made_inside(unit.drafts):
+                self.unit_of[draft] = unit
         outside = self.read_outside()
         for unit in units:
             for draft in unit.drafts:
@@ -131,10 +159,12 @@ class _Cutter:
 
     def call_kernel(self, unit: Unit, outside: set[UOp]) -> None:
         registers: dict[UOp, UOp] = {}
+        self.numbers: dict[UOp, int] = {}  # of local memory
         stores: list[tuple[Draft, UOp]] = []
         reasons: list[str] = []
         for draft in unit.drafts:
             value = self.values.settle(self.values.stored_value(draft)).substitute(registers)
+            value = value.substitute(self.blocks_read_by(draft))
             handle = self.values.handle(draft.root)
             registers[handle.index(draft.store_index)] = value
             if draft.root not in outside and draft.base is None:
@@ -152,6 +182,44 @@ class _Cutter:
         if stores:
             self.add_kernel(unit, stores, reasons)
 
+    # ---- values that are made inside of a kernel -------------------------------------------------
+
+    def made_inside(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
+        """What is computed in blocks for *drafts*, and for that in turn."""
+        for draft in drafts:
+            made = [self.inside[version].draft for version in draft.reads if version in self.inside]
+            yield from made
+            yield from self.made_inside(made)
+
+    def blocks_read_by(self, draft: Draft) -> dict[UOp, UOp]:
+        """What each read of a version that is made inside of the kernel becomes."""
+        exchange: dict[UOp, UOp] = {}
+        for version, uses in draft.reads.items():
+            if version in self.inside:
+                filled = self.filled(self.inside[version])
+                for index, valid in uses:
+                    place = flat_index(*self.inside[version].in_block(index))
+                    read = self.values.settle(self.values.read(version, (index, valid)))
+                    exchange[read] = filled.index(place, *read.src[2:])
+        return exchange
+
+    def filled(self, made: Inside) -> UOp:
+        """Local memory, after a block of a value has been computed there."""
+        draft = made.draft
+        self.numbers[draft.root] = number = self.numbers.get(draft.root, len(self.numbers))
+        block = UOp(Ops.DEFINE, draft.root.dtype, (), DefineArg(AddrSpace.LOCAL, number, made.size))
+        fresh = {r: self.fresh(r) for r in made.inner}
+        place = flat_index(*made.in_block(draft.value_use[0]))
+        value = self.values.settle(self.values.stored_value(draft))
+        value = value.substitute(self.blocks_read_by(draft))
+        store = block.index(place).store(value).substitute(fresh)
+        return block.after(store.end(*fresh.values()))
+
+    def fresh(self, axis: UOp) -> UOp:
+        """A RANGE as *axis*, for the loops of a block."""
+        self.next_range += 1
+        return axis.replace(arg=RangeArg(self.next_range, axis.arg.kind))
+
     def copy_base(self, draft: Draft) -> None:
         """Fill new storage with what the write does not replace."""
         base = draft.base
@@ -165,7 +233,12 @@ class _Cutter:
     def add_kernel(self, unit: Unit, stores: list[tuple[Draft, UOp]], reasons: list[str]) -> None:
         first = unit.drafts[0]
         reason = "; ".join(dict.fromkeys(reasons))
-        self.add_body(nested(stores, 0), reason, unit.drafts, first.ordered)
+        body = nested(stores, 0)
+        made = [self.inside[version] for version in first.reads if version in self.inside]
+        if made:  # the loops that blocks are filled in stand by themselves
+            depth = max(len(each.outer) for each in made)
+            body = body.src[0].end(*body.src[1 + depth :]).end(*body.src[1 : 1 + depth])
+        self.add_body(body, reason, unit.drafts, first.ordered)
 
     def add_body(self, body: UOp, reason: str, drafts: list[Draft], ordered: bool) -> None:
         sink, storages = renumber(body, self.storage_of_handle, ordered)

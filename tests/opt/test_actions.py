@@ -148,8 +148,8 @@ def lanes_on(sink: UOp, axis: int, amount: int) -> UOp:
             Action("tile", 0, 4),
             TARGET,
             "tile of axis 0 is refused: "
-            "actions are cascade, hoist, lanes, pack, pad, split, stage, swap, thread, unroll, "
-            "upcast",
+            "actions are cascade, each, hoist, lanes, pack, pad, split, stage, swap, thread, "
+            "unroll, upcast",
         ),
         (
             kernels.elementwise(),
