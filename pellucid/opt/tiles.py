@@ -148,9 +148,9 @@ class _Product:
         )
 
     def _pays_transposing(self, plan: Plan) -> bool:
-        """True where a copy of *wide*, one element at a time, is worth it: rows enough use it."""
+        """True where a copy of *wide*, turned around, is worth it: rows enough use it."""
         size_bytes = self.size(self.column) * self.size(self.inner) * self.wide.dtype.itemsize
-        least = 32 if size_bytes > plan.target.l3_bytes // 4 else 256
+        least = 16 if size_bytes > plan.target.l3_bytes // 4 else 96
         return self.size(self.row) >= least
 
     def is_stream(self, plan: Plan) -> bool:
@@ -306,8 +306,11 @@ class _Tiles:
         plan.do("pack", level, self.slot, "a panel read by all rows lies side by side in cache")
         if self.product.is_contiguous:
             self._vectors(first + 1)
-        else:
-            self._swap(first, first + 1, "the copy reads along memory")
+        else:  # several rows of the parameter side by side, each walked along memory
+            lanes = self.lanes // 2
+            pieces = plan.do("lanes", first + 1, lanes, "values that lie apart come side by side")
+            if pieces.outer is not None:
+                self._swap(first, pieces.outer, "the copy reads along memory")
 
     def _vectors(self, number: int) -> None:
         """Lanes along columns, and a copy for each vector."""
