@@ -106,6 +106,40 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
+def tensor_page(tensor: type) -> str:
+    """Every method of Tensor, in families: what it takes, and in a sentence what it does."""
+    lines = ["# Tensor", "", inspect.getdoc(tensor) or "", ""]
+    for family in reversed(tensor.__mro__):
+        rows = [row for name, value in vars(family).items() if (row := method_row(name, value))]
+        module = inspect.getmodule(family)
+        if rows and module is not None and family.__module__.startswith("pellucid."):
+            title = (inspect.getdoc(module) or "").partition("\n")[0].rstrip(".")
+            lines += [f"## {title}", "", "| method | what it does |", "|---|---|", *rows, ""]
+    return fenced_examples("\n".join(lines))
+
+
+def method_row(name: str, value: Any) -> str | None:
+    """One row for a public method or property that says what it does."""
+    function = getattr(value, "__func__", getattr(value, "fget", value))
+    doc = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    if name.startswith("_") or not doc or not inspect.isfunction(function):
+        return None
+    names = []
+    for parameter in list(inspect.signature(function).parameters.values())[1:]:
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        has_default = parameter.default is not parameter.empty
+        names.append(
+            f"{stars}{parameter.name}" + (f"={parameter.default!r}" if has_default else "")
+        )
+    call = "" if isinstance(value, property) else f"({', '.join(names)})"
+    return f"| `{cell(name + call)}` | {cell(doc)} |"
+
+
+def fenced_examples(text: str) -> str:
+    """Put examples of Python's prompt into blocks of code."""
+    return re.sub(r"^>>> .*(?:\n.+)*", r"```pycon\n\g<0>\n```", text, flags=re.MULTILINE)
+
+
 # ---- the pipeline: one chapter a stage ------------------------------------------------------
 
 
@@ -239,6 +273,7 @@ def with_links_of_pages(readme: str) -> str:
 
 def table_pages() -> Iterator[Page]:
     """Make the pages that are tables; those of parts that do not exist yet are left out."""
+    yield "Tensor", "tensor.md", tensor_page(pellucid.Tensor)
     yield "Options", "options.md", options_page()
     yield "Errors", "errors.md", errors_page()
     if op := module_or_none("pellucid.ir.op"):

@@ -2,9 +2,9 @@
 
     LINEAR(CALL(SINK, buffers…), …)   ->   LINEAR(CALL(PROGRAM, buffers…), …)
 
-Equal kernels are one node, so each distinct one is compiled once; the caches in memory and on
-disk stand
-behind `pipeline.to_program`. When it takes long and a terminal is attached, progress is shown.
+Equal kernels are one node, so each distinct one is compiled once; the caches in memory and on disk
+stand behind `pipeline.to_program`. When it takes long and a terminal is attached, progress is
+shown.
 """
 
 from __future__ import annotations

@@ -3,13 +3,10 @@
     generator.draw(6)  ->  BUFFER [counter, key]        and the counter moves on by 6
 
 Number i of a draw is a function of (counter + i, key) alone: Threefry-2x32 (Salmon, Moraes, Dror
-and Shaw,
-"Parallel random numbers: as easy as 1, 2, 3", 2011). So a tensor of random numbers has its value
-from the moment
-it is created, on every device and however it is fused. The counter is read from a small buffer,
-not written
-into the program: all draws of one shape share one kernel, and a captured schedule draws anew by
-filling the buffer.
+and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011). So a tensor of random numbers has
+its value from the moment it is created, on every device and however it is fused. The counter is
+read from a small buffer, not written into the program: all draws of one shape share one kernel, and
+a captured schedule draws anew by filling the buffer.
 """
 
 from __future__ import annotations

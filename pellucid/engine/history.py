@@ -5,9 +5,8 @@
 
 An entry exists only while a leaf that can receive a gradient is below it, and dies with its buffer.
 A loop that feeds realised values back into itself would keep all of its past that way; where no
-leaf
-asked for gradients explicitly, the past is cut after `LONGEST` realised steps, and differentiation
-through the cut is an error, never a wrong number.
+leaf asked for gradients explicitly, the past is cut after `LONGEST` realised steps, and
+differentiation through the cut is an error, never a wrong number.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     storage.uop = RESHAPE(BUFFER 2)                   after, and BUFFER 2 holds the sum
 
 One call realises any number of expressions as one schedule, so that what they share is computed
-once.
-Storages change only after everything has run: a failure leaves every tensor as it was. A write to a
-realised buffer happens in place, unless another lazy value still reads the version before it.
+once. Storages change only after everything has run: a failure leaves every tensor as it was. A
+write to a realised buffer happens in place, unless another lazy value still reads the version
+before it.
 """
 
 from __future__ import annotations

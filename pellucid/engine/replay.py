@@ -3,10 +3,9 @@
     capture:  outputs over placeholder BUFFERs   ->  schedule, compile once
     run:      placeholders -> the caller's buffers; outputs -> new buffers; state -> its own storage
 
-A replay never changes what an earlier one returned: outputs get new memory in each run. State,
-that is storages that
-existed before and are written to, is updated where it is. Lazy values that still read the state
-as it was are computed before it changes.
+A replay never changes what an earlier one returned: outputs get new memory in each run. State, that
+is storages that existed before and are written to, is updated where it is. Lazy values that still
+read the state as it was are computed before it changes.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
     w = Tensor([1.0, 2.0]); loss = (w * w).sum(); loss.backward(); w.grad     -> [2.0, 4.0]
 
 A leaf is a float tensor that the user created. Every leaf in the graph gets a `.grad`, unless it
-was made
-with requires_grad=False. Gradients are lazy tensors: one that nobody reads costs nothing. Values
-that were
-realised are differentiated through the expressions that computed them (engine/history.py).
+was made with requires_grad=False. Gradients are lazy tensors: one that nobody reads costs nothing.
+Values that were realised are differentiated through the expressions that computed them
+(engine/history.py).
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
     x * 2.0 + y        x < y        x.exp()        x.cast(dtypes.float16)        where(mask, x, 0)
 
-Operands broadcast and promote (core/dtype.py); Python numbers are weak, they take the type of
-the tensor.
-Subtraction is `a + b * -1`, `a > b` is `b < a`: the graph has one spelling for each thing.
+Operands broadcast and promote (core/dtype.py); Python numbers are weak, they take the type of the
+tensor. Subtraction is `a + b * -1`, `a > b` is `b < a`: the graph has one spelling for each thing.
 """
 
 from __future__ import annotations

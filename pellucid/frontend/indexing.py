@@ -4,9 +4,9 @@
     x[index], x[mask]                  values of their own: GATHER
     x[1:] = y     x[index] = y         WRITE, or SCATTER where an index is a tensor
 
-Negative indices count from the end. An index outside of its axis is an error: at once where it
-is known, when
-realised where a tensor holds it (CHECK). Duplicates: reading repeats, writing keeps the last one.
+Negative indices count from the end. An index outside of its axis is an error: at once where it is
+known, when realised where a tensor holds it (CHECK). Duplicates: reading repeats, writing keeps the
+last one.
 """
 
 from __future__ import annotations

@@ -8,10 +8,9 @@
     later calls   run the kernels on the new inputs; Python is not asked again
 
 A capture belongs to a kind of call: shapes, dtypes and devices of tensors, and the values of all
-other arguments. A call
-of another kind starts at "first" again. Results of successive calls are separate values, random
-numbers are
-drawn anew, and tensors that the function writes to (parameters, counters) are written to each time.
+other arguments. A call of another kind starts at "first" again. Results of successive calls are
+separate values, random numbers are drawn anew, and tensors that the function writes to (parameters,
+counters) are written to each time.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     Tensor.manual_seed(1); Tensor.rand(3)        the same three numbers, everywhere and always
 
 Each element is computed from its own counter by Threefry-2x32 (engine/generator.py). A uniform
-float32
-takes the upper 24 of 32 random bits; a normal number takes both halves of one block through the
-transform of Box and Muller, "A note on the generation of random normal deviates", 1958.
+float32 takes the upper 24 of 32 random bits; a normal number takes both halves of one block through
+the transform of Box and Muller, "A note on the generation of random normal deviates", 1958.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     v = a[1]                         storage S          window: SHRINK, RESHAPE
     w = v * 2                        storage of its own
 
-Windows share storage, so a write through one shows in all of them; `uop` applies the window to
-what the
-storage means now. A write gives the storage a new meaning, `WRITE(old, window, value)`: values
+Windows share storage, so a write through one shows in all of them; `uop` applies the window to what
+the storage means now. A write gives the storage a new meaning, `WRITE(old, window, value)`: values
 that were computed before keep the old node and so the old numbers.
 """
 

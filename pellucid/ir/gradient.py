@@ -3,11 +3,10 @@
     y = sum_i x_i * w_i        gradient(y, seed, [w])  ->  [EXPAND(seed) * x]
 
 Given dL/dy for a node y, the rule of its op gives dL/dx for each source x; a node that is used
-several
-times adds up what comes from its users. Sources first is the order of the graph, so users first
-is the
-order of the walk: each node is visited once (Griewank and Walther, "Evaluating Derivatives", 2008,
-section 3.2). The result is more graph: it can be differentiated again, fused and looked at.
+several times adds up what comes from its users. Sources first is the order of the graph, so users
+first is the order of the walk: each node is visited once (Griewank and Walther, "Evaluating
+Derivatives", 2008, section 3.2). The result is more graph: it can be differentiated again, fused
+and looked at.
 
 Choices: ties in a maximum share equally; comparisons, integers, rounding and bits give no gradient;
 DETACH ends the walk.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pellucid import Tensor
 from pellucid.core.errors import error_classes
 from pellucid.core.options import Options
 
@@ -68,6 +70,16 @@ def test_tables_have_every_row(generate: ModuleType) -> None:
     assert all(f"`PELLUCID_{name.upper()}`" in options for name in Options.__slots__)
     errors = generate.errors_page()
     assert all(f"| `{error.__name__}` |" in errors for error in error_classes())
+
+
+def test_every_method_of_a_tensor_is_listed(generate: ModuleType) -> None:
+    page = generate.tensor_page(Tensor)
+    assert "| `max(dim=None, keepdim=False)` | The largest element;" in page
+    assert "| `zeros(*shape, **options)` |" in page
+    assert "| `shape` | The size of every axis. |" in page
+    listed = set(re.findall(r"^\| `(\w+)", page, re.MULTILINE))
+    public = {name for name in dir(Tensor) if not name.startswith("_")}
+    assert public - listed <= {"explain"}
 
 
 def test_a_stage_becomes_a_chapter_and_a_row(generate: ModuleType) -> None:

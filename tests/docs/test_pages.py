@@ -34,7 +34,15 @@ def test_examples_run(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_files_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    made = {"errors.md", "options.md", "ops.md", "laws.md", "contributing.md", "changelog.md"}
+    made = {
+        "tensor.md",
+        "errors.md",
+        "options.md",
+        "ops.md",
+        "laws.md",
+        "contributing.md",
+        "changelog.md",
+    }
     for link in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", text):
         if "://" not in link and link not in made:
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
