@@ -94,6 +94,8 @@ class _Product:
             return None
         if any(size_of(r) is None for r in (*outputs, node.src[1])):
             return None
+        if not set(outputs) <= set(node.ranges):
+            return None  # a reduction of rows, which stands outside of the other loops
         if effect.src[0].op not in (Ops.STORE, Ops.GROUP):
             return None
         return _Product._read(plan, node, outputs)

@@ -120,3 +120,17 @@ def test_lanes_run_along_the_rows_and_not_across_them() -> None:
     sink = choose(kernels.softmax(4096, 256), TARGET).sink
     (end,) = sink.src
     assert [r.arg.kind.value for r in end.src[1:]] == ["thread", "loop", "lanes"]
+
+
+def test_loops_never_move_outside_of_a_reduction_of_rows() -> None:
+    """Else what is reduced once for each column would be reduced for each element."""
+    rows, columns = 256, 512
+    j, i, k = kernels.loop(columns, 0), kernels.loop(rows, 1), kernels.axis(rows, 2)
+    x = kernels.param(1, rows * columns)
+    total = kernels.reduce(x.index(k * columns + j), k)
+    value = x.index(i * columns + j) + total
+    place = kernels.param(0, rows * columns).index(i * columns + j)
+    plan = choose(kernels.kernel(place.store(value).end(j, i)), TARGET)
+    assert not {"hoist", "swap"} & {action.kind for action in plan.actions}
+    (end,) = plan.sink.src
+    assert end.src[1].arg.id != i.arg.id
