@@ -40,7 +40,9 @@ def moves(actions: Actions, sink: UOp, target: Target) -> list[Actions]:
 
 def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
     """One action more, for every axis."""
-    slots = sorted({n.src[0].arg.slot for n in sink.toposort() if _reads_parameter(n)})
+    nodes = sink.toposort()
+    stored = {n.src[0].src[0] for n in nodes if n.op is Ops.STORE}
+    slots = sorted({n.src[0].arg.slot for n in nodes if _is_access(n) and n.src[0] not in stored})
     axes = describe_axes(sink)
     for axis in axes:
         lanes = sorted({target.max_lanes(n) for n in (1, 2, 4, 8)} | {target.max_lanes(4) // 2})
@@ -58,7 +60,7 @@ def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
                 yield Action(kind, axis.position, amount)
 
 
-def _reads_parameter(node: UOp) -> bool:
+def _is_access(node: UOp) -> bool:
     return node.op is Ops.INDEX and node.src[0].op is Ops.PARAM
 
 
