@@ -53,7 +53,9 @@ class Convolution(Linear):
         padded = x._padded([(0, 0), (0, 0), *around])
         _check_windows(padded._shape[2:], kernel, gaps)
         uses = weight._shape[0] // groups * math.prod(kernel) // math.prod(steps)
-        if any(low or high for low, high in around) and uses >= sliding.MANY_USES:
+        if uses >= sliding.MANY_USES and steps[-1] > 1 and kernel[-1] > 1:
+            padded = self._value(sliding.in_phases(padded.uop, steps[-1]))
+        elif uses >= sliding.MANY_USES and any(low or high for low, high in around):
             padded = padded.contiguous()  # cheaper than asking at each use what lies outside
         result = padded._correlated(weight, steps, gaps, groups)
         if bias is not None:

@@ -69,6 +69,21 @@ def _slide(node: UOp, place: int, size: int, stride: int, dilation: int) -> UOp:
     return node.reshape((*before, size, out, *after))
 
 
+def in_phases(node: UOp, step: int) -> UOp:
+    """The same value, in memory with elements *step* apart on the last axis side by side.
+
+    Windows that are *step* apart then read neighbours: 0 2 4 6 1 3 5 7 for a step of 2.
+    """
+    *lead, size = node.known_shape
+    columns = -(-size // step)
+    none = tuple((0, 0) for _ in lead)
+    padded = node.pad((*none, (0, columns * step - size)), 0)
+    swapped = (*range(len(lead)), len(lead) + 1, len(lead))
+    phases = padded.reshape((*lead, columns, step)).permute(swapped)
+    back = UOp.make(Ops.CONTIGUOUS, phases).permute(swapped).reshape((*lead, columns * step))
+    return back.shrink((*((0, n) for n in lead), (0, size)))
+
+
 def correlate(x: UOp, weight: UOp, steps: Shape, gaps: Shape, groups: int, wide: DType) -> UOp:
     """Convolve (batch, in, …) with (out, in / groups, kernel…); products and sums are *wide*."""
     left, right = _operands(x, weight, steps, gaps, groups, wide)

@@ -7,6 +7,8 @@
             4 x 2 vectors of sums += 4 numbers of k * 2 vectors of x      the last is masked
         store 4 x 2 vectors
 
+Where all of k does not stay in cache, the 4 of o are the outer loop, and n and h the inner ones.
+
 This is a product of matrices whose sum has several axes: lanes run along the axis that is
 contiguous in the output and in one operand; copies are made of vectors along it, and of the axis
 along which that operand is used again. Nothing is packed: rows of windows overlap, so a cache line
@@ -77,7 +79,7 @@ class _Windows:
     def _read(plan: Plan, node: UOp, outputs: tuple[UOp, ...]) -> _Windows | None:
         places = [s.src[0].src[1] for s in stores_of(plan.sink)]
         reads = [_read_below(side) for side in node.src[0].src]
-        lanes = plan.target.max_lanes(max(4, node.dtype.itemsize))
+        most = plan.target.max_lanes(max(4, node.dtype.itemsize))
         for column in outputs:
             if column not in node.ranges or any(stride_of(p, column) != 1 for p in places):
                 continue
@@ -91,6 +93,7 @@ class _Windows:
                 continue
             row = max(rows, key=lambda r: size_of(r) or 1)
             others = tuple(r for r in outputs if r is not row and r is not column)
+            lanes = min(most, 1 << ((size_of(column) or 1) - 1).bit_length())
             found = _Windows(plan, node, column, row, others, lanes)
             return found if found.is_worth_it() else None
         return None
@@ -101,12 +104,20 @@ class _Windows:
         padded = -(-columns // self.lanes) * self.lanes
         can_mask = self.kernel.target.has_masked_memory or padded == columns
         used = columns / padded
-        return self.lanes > 1 and can_mask and used >= LEAST_FILLED and rows >= 2 and self.is_large
+        is_wide = self.lanes > 1 and 2 * self.lanes >= self.kernel.target.max_lanes(4)
+        return is_wide and can_mask and used >= LEAST_FILLED and rows >= 2 and self.is_large
 
     @property
     def is_large(self) -> bool:
         """True where choosing a tile pays."""
         return self.work >= LEAST_WORK
+
+    @property
+    def is_heavy(self) -> bool:
+        """True where all that the rows read does not stay in cache from one row of windows on."""
+        num_bytes = self.node.dtype.itemsize * (size_of(self.row) or 1)
+        num_bytes *= math.prod(size_of(r) or 1 for r in self.node.src[1:])
+        return num_bytes > self.kernel.target.l2_bytes // 2
 
     @property
     def work(self) -> int:
@@ -128,13 +139,16 @@ class _Windows:
         busy_us = self.work / self.lanes / CYCLES_PER_US
         target = plan.target
         if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
-            loops = [r.arg.id for r in self.others] + ([] if row_loop is None else [row_loop])
+            rows = [] if row_loop is None else [row_loop]
+            others = [r.arg.id for r in self.others]
+            loops = [*rows, *others] if self.is_heavy else [*others, *rows]
             thread_best(plan, loops, f"it takes about {busy_us:.0f} us on one core")
 
     def _order(self) -> None:
-        """Rows, then columns, inside of all other loops."""
+        """Columns inside of all other loops; rows too, unless what they read overflows a cache."""
         plan = self.kernel
-        wanted = [r.arg.id for r in (*self.others, self.row, self.column)]
+        first, last = ((self.row,), ()) if self.is_heavy else ((), (self.row,))
+        wanted = [r.arg.id for r in (*first, *self.others, *last, self.column)]
         for place, number in enumerate(wanted):
             axes = axes_of(plan.sink)
             if axes[place].arg.id != number:
