@@ -43,12 +43,13 @@ from pellucid.opt.cost import Costs, body_size, copies_of
 from pellucid.opt.nests import has_blocks, with_each
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
-from pellucid.opt.tiles import longest_run, plan_tiles
+from pellucid.opt.runs import longest_run, nest
+from pellucid.opt.tiles import plan_tiles
 from pellucid.opt.windows import plan_windows
 
 MAX_RUN = 16
 """The most terms that one accumulator adds before its sum is added to the next level's; sums of
-products have longer runs (`tiles.longest_run`)."""
+products have longer runs (`runs.longest_run`)."""
 MAX_BODY_NODES = 500
 """About how large copies may make a kernel."""
 DEAR_IN_ROW = 8.0
@@ -67,7 +68,7 @@ def choose(sink: UOp, target: Target) -> Plan:
     if has_blocks(sink):
         _plan_each(plan)
         return plan
-    if plan_tiles(plan) or plan_windows(plan):
+    if plan_windows(plan) or plan_tiles(plan):
         return plan
     _plan_rows(plan)
     costs = Costs(plan.sink, target)
@@ -183,7 +184,7 @@ def _plan_reduction(
     if is_rounded:
         is_product = all(n.src[0].op is Ops.MUL for n in nodes)
         terms = math.prod(bounds(r).max + 1 for r in ranges)
-        _nest(plan, loops, longest_run(terms) if is_product else MAX_RUN)
+        nest(plan, loops, longest_run(terms) if is_product else MAX_RUN)
 
 
 def _lanes_of_reduction(plan: Plan, number: int, lanes: int, wanted: int) -> int | None:
@@ -242,46 +243,6 @@ def _is_compared(plan: Plan, number: int) -> bool:
 def _is_place(node: UOp) -> bool:
     """True for integers that are computed from RANGEs alone."""
     return node.dtype.is_int and not any(n.op is Ops.INDEX for n in node.toposort())
-
-
-def _nest(plan: Plan, loops: list[int], most: int) -> None:
-    """Nest the loops of a sum so that no accumulator adds many terms."""
-    reason = f"no accumulator adds more than about {most} terms, to bound the rounding error"
-    while len(loops) > 1 and math.prod(plan.most(n) for n in loops) > most:
-        inside = math.prod(plan.most(n) for n in loops[1:])
-        outer: int | None = loops[0]
-        if 2 * inside <= most < plan.size(loops[0]) * inside:
-            length = run_length(plan.size(loops[0]), most // inside)
-            outer = plan.do("cascade", loops[0], length, reason).outer
-            loops = []
-        else:
-            plan.do("cascade", loops[0], 0, reason)
-            loops = loops[1:]
-        if outer is not None:
-            _shorten(plan, outer, most, reason)
-    if len(loops) == 1:
-        _shorten(plan, loops[0], most, reason)
-
-
-def _shorten(plan: Plan, number: int, most: int, reason: str) -> None:
-    """Nest one loop until each level is short."""
-    while (size := plan.size(number)) > most:
-        outer = plan.do("cascade", number, run_length(size, most), reason).outer
-        if outer is None:
-            return
-        number = outer
-
-
-def run_length(size: int, most: int = MAX_RUN) -> int:
-    """How many terms of a long loop to add at a time: a divisor if there is one, else even blocks.
-
-    >>> [run_length(n) for n in (1024, 100, 97, 17)]
-    [16, 10, 14, 9]
-    """
-    for length in range(most, max(1, most // 2 - 1), -1):
-        if size % length == 0:
-            return length
-    return -(-size // -(-size // most))
 
 
 # ---- 3. tiles ---------------------------------------------------------------------------------

@@ -14,10 +14,6 @@ memory, a few rows of b at a time, and the sums of a stretch of columns stay in 
 
 A plan here is a list of actions as any other. What fits no shape below is left to heuristic.py.
 
-Rounding: adding m equal numbers one after the other ends within m / 8 epsilons (measured: the bias
-of the last binade), and semantics.md allows 2 * log2(n) for a sum of n; so each level of a sum adds
-at most 16 * (log2(n) - 1) terms to one accumulator, and at most MAX_RUN (`longest_run`).
-
 Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008; the
 design's cpu.md, sections 2 and 7.
 """
@@ -34,9 +30,8 @@ from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stores_of, stride_of
 from pellucid.opt.cost import BYTES_PER_US, CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
+from pellucid.opt.runs import longest_run, nest, run_length
 
-MAX_RUN = 128
-"""The most terms that one accumulator adds before its sum is added to the next level's."""
 LEAST_WORK = 4096
 """Smaller products are not worth a plan of their own."""
 THREADING_US = 100.0
@@ -78,7 +73,7 @@ class _Product:
     wide: UOp
     column: UOp
     row: UOp | None
-    inner: UOp
+    sums: tuple[UOp, ...]
     others: tuple[UOp, ...]
 
     @staticmethod
@@ -90,9 +85,9 @@ class _Product:
         if effect is None or effect.op is not Ops.END or len(nodes) != 1:
             return None
         node, outputs = nodes[0], effect.src[1:]
-        if len(node.src) != 2 or any(n.op is Ops.DEFINE for n in sink.toposort()):
+        if any(n.op is Ops.DEFINE for n in sink.toposort()):
             return None
-        if any(size_of(r) is None for r in (*outputs, node.src[1])):
+        if any(size_of(r) is None for r in (*outputs, *node.src[1:])):
             return None
         if not set(outputs) <= set(node.ranges):
             return None  # a reduction of rows, which stands outside of the other loops
@@ -111,15 +106,14 @@ class _Product:
         wide_sides = [s for s in sides if column in s.ranges]
         reads = [_plain_read(s) for s in wide_sides]
         wide = reads[0] if len(reads) == 1 else None
-        inner = node.src[1]
-        if wide is None or inner not in wide.ranges:
+        if wide is None or not set(node.src[1:]) <= set(wide.ranges):
             return None
         rows = [r for r in outputs if r in node.ranges and r not in wide.ranges]
         if len(rows) > 1:
             return None
         taken = (column, *rows)
         others = tuple(r for r in outputs if r not in taken)
-        return _Product(node, wide, column, rows[0] if rows else None, inner, others)
+        return _Product(node, wide, column, rows[0] if rows else None, node.src[1:], others)
 
     @property
     def is_contiguous(self) -> bool:
@@ -131,9 +125,14 @@ class _Product:
         return 1 if axis is None else size_of(axis) or 1
 
     @property
+    def count(self) -> int:
+        """How many products make one sum."""
+        return math.prod(self.size(r) for r in self.sums)
+
+    @property
     def work(self) -> int:
         """How many products are added."""
-        ranges = (self.column, self.row, self.inner, *self.others)
+        ranges = (self.column, self.row, *self.sums, *self.others)
         return math.prod(self.size(r) for r in ranges)
 
     def is_tile(self, plan: Plan) -> bool:
@@ -144,23 +143,25 @@ class _Product:
         columns, lanes = self.size(self.column), target.max_lanes(max(4, self.node.dtype.itemsize))
         masked = columns % lanes == 0 or target.has_masked_memory
         fits = columns >= lanes or (masked and 2 * columns > lanes)
-        fits = fits and self.size(self.inner) <= MAX_SUM
+        fits = fits and self.count <= MAX_SUM
         return (
             lanes > 1 and masked and fits and (self.is_contiguous or self._pays_transposing(plan))
         )
 
     def _pays_transposing(self, plan: Plan) -> bool:
         """True where a copy of *wide*, turned around, is worth it: rows enough use it."""
-        size_bytes = self.size(self.column) * self.size(self.inner) * self.wide.dtype.itemsize
+        size_bytes = self.size(self.column) * self.count * self.wide.dtype.itemsize
         least = 16 if size_bytes > plan.target.l3_bytes // 4 else 96
         return self.size(self.row) >= least
 
     def is_stream(self, plan: Plan) -> bool:
         """True where a large matrix is read once, row by row."""
-        columns, inner = self.size(self.column), self.size(self.inner)
-        step = stride_of(self.wide.src[1], self.inner) or 0
+        columns, inner = self.size(self.column), self.count
+        step = stride_of(self.wide.src[1], self.sums[0]) or 0
         size_bytes = columns * inner * self.wide.dtype.itemsize
-        long = columns >= 256 and inner >= 2 * STREAM_ROWS and step >= columns
+        long = (
+            len(self.sums) == 1 and columns >= 256 and inner >= 2 * STREAM_ROWS and step >= columns
+        )
         return long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
 
 
@@ -182,7 +183,7 @@ class _Segment:
     panel: int | None
     row: int
     column: int
-    inner: int
+    sums: tuple[int, ...]
 
 
 class _Tiles:
@@ -197,7 +198,7 @@ class _Tiles:
         self.rows = product.size(product.row)
         self.slot: int = product.wide.src[0].arg.slot
         item_bytes = max(product.wide.dtype.itemsize, product.node.dtype.itemsize)
-        inner, columns = product.size(product.inner), product.size(product.column)
+        inner, columns = product.count, product.size(product.column)
         self.cache = target.l2_bytes // 2
         is_large = columns * inner * item_bytes > self.cache and self.rows >= 16
         is_converted = product.wide.dtype is not product.node.dtype and self.rows >= 16
@@ -264,20 +265,20 @@ class _Tiles:
         assert end is not None
         row = end.src[-1].arg.id
         self._swap(column, row, "lanes stand inside of rows")
-        return _Segment(panel, row, column, node.src[1].arg.id)
+        return _Segment(panel, row, column, tuple(r.arg.id for r in node.src[1:]))
 
     def _plan_segment(self, segment: _Segment) -> None:
         plan = self.kernel
-        rows, columns, sums = [segment.row], [segment.column], [segment.inner]
+        rows, columns, sums = [segment.row], [segment.column], [list(segment.sums)]
         level = segment.row if segment.panel is None else segment.panel
-        if self.depth < plan.size(segment.inner):
+        if self.depth < self.product.count and len(segment.sums) == 1:
             reason = f"blocks of {self.depth} keep the panel in cache"
-            pieces = plan.do("split", segment.inner, self.depth, reason)
+            pieces = plan.do("split", segment.sums[0], self.depth, reason)
             assert pieces.outer is not None
             row, cleared, column = self._hoist(pieces.outer, segment, reason)
             rows, columns = [row], [segment.column, cleared, column]
             self._pack(pieces.outer)
-            sums = [n for n in (pieces.inner, pieces.rest) if n is not None]
+            sums = [[n] for n in (pieces.inner, pieces.rest) if n is not None]
             if pieces.rest is not None and plan.size(pieces.rest) > 1:
                 rows.append(segment.row)
                 self._pack(level)
@@ -286,8 +287,8 @@ class _Tiles:
         vectors = plan.size(segment.column) // self.lanes
         for number in columns:
             self._vectors(number)
-        for number in sums:
-            self._runs(number)
+        for loops in sums:
+            nest(plan, loops, self.most_run)
         for number in rows:
             self._upcast_rows(number, vectors)
 
@@ -319,17 +320,6 @@ class _Tiles:
         pieces = self.kernel.do("lanes", number, self.lanes, "accesses are contiguous along it")
         if pieces.outer is not None:
             self.kernel.do("upcast", pieces.outer, 0, _TILE)
-
-    def _runs(self, inner: int) -> None:
-        """Nest the sum, so that no accumulator adds many terms."""
-        most = self.most_run
-        reason = f"no accumulator adds more than about {most} products"
-        while self.kernel.size(inner) > most:
-            length = run_length(self.kernel.size(inner), most)
-            outer = self.kernel.do("cascade", inner, length, reason).outer
-            if outer is None:
-                return
-            inner = outer
 
     def _upcast_rows(self, row: int, vectors: int) -> None:
         plan = self.kernel
@@ -471,7 +461,7 @@ class _Stream:
     def _levels(self, number: int | None) -> tuple[list[int], list[int]]:
         """Split a loop until each level is short: the levels, outermost first, and what is left."""
         plan = self.kernel
-        most = longest_run(self.product.size(self.product.inner))
+        most = longest_run(self.product.count)
         reason = f"no sum grows by more than about {most} terms"
         levels: list[int] = []
         rests: list[int] = []
@@ -481,24 +471,3 @@ class _Stream:
             rests += [pieces.rest] if pieces.rest is not None else []
         outer = [number] if number is not None else []
         return [*outer, *levels], [n for n in rests if plan.size(n) > 1]
-
-
-def longest_run(count: int) -> int:
-    """How many terms one accumulator may add, of a sum of *count*, so that the error stays small.
-
-    >>> [longest_run(n) for n in (2, 16, 65, 131, 512, 100_000)]
-    [16, 48, 80, 96, 128, 128]
-    """
-    return max(16, min(MAX_RUN, int(16 * (math.log2(max(count, 2)) - 1))))
-
-
-def run_length(size: int, most: int) -> int:
-    """How many terms of a sum to add at a time: a divisor if there is one, else even blocks.
-
-    >>> [run_length(n, 128) for n in (1024, 768, 131, 2000)]
-    [128, 128, 66, 125]
-    """
-    for length in range(most, most // 2 - 1, -1):
-        if size % length == 0:
-            return length
-    return -(-size // -(-size // most))

@@ -28,7 +28,8 @@ from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, reductions, size_of, stores_of, stride_of
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
-from pellucid.opt.tiles import LEAST_WORK, THREADING_US, longest_run, run_length, thread_best
+from pellucid.opt.runs import longest_run, run_length
+from pellucid.opt.tiles import LEAST_WORK, THREADING_US, thread_best
 
 MOST_VECTORS = 4
 """How many vectors along the lanes a tile has at most."""

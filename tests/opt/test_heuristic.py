@@ -16,7 +16,8 @@ from pellucid.ir.interpret import run_kernel
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, size_of, stride_of
-from pellucid.opt.heuristic import balanced, choose, run_length
+from pellucid.opt.heuristic import balanced, choose
+from pellucid.opt.runs import run_length
 from tests.codegen import kernels
 from tests.codegen.lowering import SMALL, TARGET, lowered, stages, with_actions
 
@@ -147,7 +148,7 @@ def test_elementwise_stays_small() -> None:
 
 @pytest.mark.parametrize("size", range(2, 200))
 def test_blocks_cover(size: int) -> None:
-    assert 1 <= run_length(size) <= 16
+    assert 1 <= run_length(size, 16) <= 16
     assert 1 <= balanced(size, 6) <= 6
 
 

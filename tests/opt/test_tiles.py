@@ -20,7 +20,8 @@ from pellucid.opt.actions import apply_action
 from pellucid.opt.axes import axes_of, size_of, stride_of
 from pellucid.opt.heuristic import choose
 from pellucid.opt.plan import Plan
-from pellucid.opt.tiles import longest_run, plan_tiles, run_length
+from pellucid.opt.runs import longest_run, run_length
+from pellucid.opt.tiles import plan_tiles
 from tests.codegen import kernels
 from tests.codegen.lowering import TARGET, lowered, stages, with_actions
 
@@ -55,6 +56,17 @@ def halves(rows: int, inner: int, columns: int) -> UOp:
     value = kernels.reduce(a.cast(dtypes.float32) * b.cast(dtypes.float32), k)
     place = kernels.param(0, rows * columns, dtypes.float16).index(i * columns + j)
     return kernels.kernel(place.store(value.cast(dtypes.float16)).end(i, j))
+
+
+def over_two_axes(rows: int, heads: int, size: int, columns: int) -> UOp:
+    """c[i, j] = sum over h, k of a[h, i, k] * b[j, h * size + k]"""
+    i, j = kernels.loop(rows, 0), kernels.loop(columns, 1)
+    h, k = kernels.axis(heads, 2), kernels.axis(size, 3)
+    a = kernels.param(1, rows * heads * size).index((h * rows + i) * size + k)
+    b = kernels.param(2, columns * heads * size).index((j * heads + h) * size + k)
+    value = kernels.reduce(a * b, h, k)
+    place = kernels.param(0, rows * columns).index(i * columns + j)
+    return kernels.kernel(place.store(value).end(i, j))
 
 
 def vector_times_matrix(inner: int, columns: int, dtype: DType = dtypes.float32) -> UOp:
@@ -265,6 +277,7 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         kernels.matmul_transposed(256, 3, 17),
         batched(3, 9, 10, 40),
         with_epilogue(21, 12, 37),
+        over_two_axes(96, 5, 9, 16),
         kernels.matmul(16, 509, 16),
         kernels.matmul(7, 515, 33),
         vector_times_matrix(40, 300),
