@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
-from pellucid.core.errors import GradientError, ShapeError
+from pellucid.core.errors import DTypeError, GradientError, ShapeError
 from pellucid.engine import capture, history
 from pellucid.engine.storage import Storage
 from pellucid.frontend.sorting import Sorting
@@ -107,7 +107,9 @@ class Autograd(Sorting):
         return self._grad  # type: ignore[no-any-return]
 
     @grad.setter
-    def grad(self, value: Self | None) -> None:
+    def grad(self, value: Any) -> None:
+        if value is not None and not isinstance(value, Autograd):
+            raise DTypeError("a gradient is a tensor, or None", came=type(value).__name__)
         if value is not None and value.shape != self._shape:
             raise ShapeError(
                 "a gradient has the shape of its tensor", expected=self._shape, came=value.shape
@@ -115,10 +117,16 @@ class Autograd(Sorting):
         capture.note_gradient(self, self._grad, is_replaced=True)
         self._grad, self._unread = value, 0
 
-    def backward(self, gradient: Self | None = None) -> Self:
+    def backward(
+        self,
+        gradient: Self | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+    ) -> Self:
         """Add d(self)/d(leaf) to the `.grad` of every leaf below.
 
         gradient: what to multiply it by, of the shape of self; 1 if self is a scalar.
+        retain_graph, create_graph: PyTorch's; graphs stay and gradients are graphs, always.
 
         >>> x = Tensor([1.0, 2.0])
         >>> _ = (x * x).sum().backward()

@@ -49,7 +49,7 @@ class Creation(Reduce):
     @classmethod
     def full(
         cls,
-        shape: int | Sequence[int],
+        size: int | Sequence[int],
         fill_value: Number,
         *,
         dtype: DTypeLike | None = None,
@@ -61,14 +61,14 @@ class Creation(Reduce):
         >>> Tensor.full((2, 2), 7).tolist()
         [[7, 7], [7, 7]]
         """
-        size = arguments.shape((shape,), "full")
+        shape = arguments.shape((size,), "full")
         if dtype is not None:
             new = arguments.dtype(dtype, "full")
             literal = weak_constant(fill_value, new, "full")
             literal = literal if literal.dtype is new else UOp.const(new, fill_value)
         else:
             literal = UOp.const(_python_dtype(fill_value), fill_value)
-        return cls._leaf(literal.expand(size), device_of(device), requires_grad)
+        return cls._leaf(literal.expand(shape), device_of(device), requires_grad)
 
     @classmethod
     def zeros(cls, *shape: Any, **options: Any) -> Self:

@@ -72,12 +72,16 @@ class Reduce(Elementwise):
         summed = self._reduced(self.uop.cast(wide), op, dim, keepdim, name)
         return summed.cast(result)
 
-    def mean(self, dim: Axes = None, keepdim: bool = False) -> Self:
+    def mean(self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
         """The average along *dim*; NaN of nothing. Integers become the default float first.
+
+        dtype: of the result, and of what is averaged.
 
         >>> Tensor([1.0, 2.0, 6.0]).mean().tolist()
         3.0
         """
+        if dtype is not None:
+            return self.cast(dtype).mean(dim, keepdim)
         result = self._promoted_float()
         chosen = arguments.axes(dim, self.ndim, "mean")
         count = math.prod(self._shape[i] for i in chosen)
