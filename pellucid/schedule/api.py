@@ -6,6 +6,7 @@ Form before: TENSOR. After: SCHEDULE.
     assign_ranges   consumers first: who computes what at which indices; what is stored, and why
     order_drafts    what must run before what; which writes are in place
     share_kernels   kernels over the same ranges with something in common become one
+    place_inside    large values become blocks inside of the kernel that uses them (attention)
     cut_kernels     one SINK for each, numbered by structure
     plan_memory     intermediates share storage by lifetime
 
