@@ -118,6 +118,9 @@ def tensor_page(tensor: type) -> str:
     return fenced_examples("\n".join(lines))
 
 
+STARS = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}
+
+
 def method_row(name: str, value: Any) -> str | None:
     """One row for a public method or property that says what it does."""
     function = getattr(value, "__func__", getattr(value, "fget", value))
@@ -126,7 +129,7 @@ def method_row(name: str, value: Any) -> str | None:
         return None
     names = []
     for parameter in list(inspect.signature(function).parameters.values())[1:]:
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        stars = STARS.get(parameter.kind.name, "")
         has_default = parameter.default is not parameter.empty
         names.append(
             f"{stars}{parameter.name}" + (f"={parameter.default!r}" if has_default else "")
