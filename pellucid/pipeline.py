@@ -57,6 +57,7 @@ from pellucid.opt.apply_actions import apply_actions
 from pellucid.render import CRenderer, LLVMRenderer, Renderer
 from pellucid.runtime.device import Device
 from pellucid.runtime.diskcache import content_key, current_cache
+from pellucid.schedule.inside import place_inside
 from pellucid.schedule.kernels import cut_kernels
 from pellucid.schedule.memory import plan_memory
 from pellucid.schedule.normalise import normalise
@@ -135,6 +136,16 @@ SCHEDULE_PIPELINE = checked(
             TENSOR,
             why="kernels over the same ranges with something in common become one",
             after={"order_drafts": "two kernels may be one if nothing must run between them"},
+        ),
+        Stage(
+            place_inside,
+            TENSOR,
+            TENSOR,
+            why=(
+                "a value too large for the cache is made in blocks by the kernel that uses it, "
+                "as the scores of an attention"
+            ),
+            after={"share_kernels": "who uses a value is known once kernels are shared"},
         ),
         Stage(
             cut_kernels,
