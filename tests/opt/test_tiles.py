@@ -194,6 +194,20 @@ def test_no_mask_is_left_where_bounds_prove() -> None:
     assert sorted(len(n.src) for n in loads) == [1, 1, 3, 3]
 
 
+def quotients() -> UOp:
+    """y[i] = x[i] // z[i]"""
+    i = kernels.loop(10, 0)
+    x, z, y = (kernels.param(slot, 10, dtypes.int32).index(i) for slot in (1, 2, 0))
+    return kernels.kernel(y.store(x // z).end(i))
+
+
+def last_of_all() -> UOp:
+    """y[0] = the last of x"""
+    i = kernels.loop(10, 0)
+    value = kernels.param(1, 10).index(i)
+    return kernels.kernel(kernels.param(0, 1).index(kernels.const(0)).store(value).end(i))
+
+
 PACKED = act(kernels.matmul(6, 5, 32), Action("swap", 0, 1), Action("split", 0, 16))
 PACKED = act(PACKED, Action("pack", 0, 2))
 UPCAST = act(kernels.matmul(6, 5, 32), Action("upcast", 0, 2))
@@ -249,6 +263,8 @@ UPCAST = act(kernels.matmul(6, 5, 32), Action("upcast", 0, 2))
             Action("hoist", 2, 1),
             "its reduction does not depend on the loops that it would cross",
         ),
+        (quotients(), Action("pad", 0, 4), "a division by what is read beyond the edge would fail"),
+        (last_of_all(), Action("pad", 0, 4), "an output does not move along it"),
         (kernels.matmul(), Action("pad", 2, 16), "it is reduced"),
         (kernels.matmul(), Action("pad", 0, 1), "the amount is less than 2"),
         (kernels.matmul(), Action("pad", 0, 3), "its size 3 is a multiple of 3 already"),
