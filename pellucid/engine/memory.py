@@ -64,14 +64,19 @@ def has_memory(node: UOp) -> bool:
 
 
 def buffer_with(data: Array, dtype: DType, device: str) -> UOp:
-    """Return a new BUFFER that holds a copy of the bytes of *data*, in row-major order."""
+    """Return a new BUFFER that holds a copy of the bytes of *data*, in row-major order.
+
+    A device that only compiles has nowhere to keep them: they are dropped there.
+    """
     node = new_buffer(data.nbytes // dtype.itemsize, dtype, device)
-    buffer_of(node).copy_from(data)
+    if device != "NULL":
+        buffer_of(node).copy_from(data)
     return node
 
 
 def filled_by(size: int, dtype: DType, device: str, fill: Callable[[Array], None]) -> UOp:
     """Return a new BUFFER whose memory *fill* writes, through a numpy array of its elements."""
     node = new_buffer(size, dtype, device)
-    fill(buffer_of(node).as_numpy())
+    if device != "NULL":
+        fill(buffer_of(node).as_numpy())
     return node

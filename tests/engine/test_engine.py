@@ -10,7 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pellucid import Context, Device, Ops, Tensor, compile_linear, dtypes, no_grad, run_linear
+from pellucid import (
+    Context,
+    Device,
+    Ops,
+    Tensor,
+    compile_linear,
+    dtypes,
+    nn,
+    no_grad,
+    run_linear,
+)
 from pellucid.core import observe
 from pellucid.core.errors import CompileError, DeviceError, ExecutionError
 from pellucid.core.observe import Observer
@@ -226,6 +236,17 @@ def test_null_device_compiles_and_does_not_run() -> None:
     run_linear(compiled)
     with pytest.raises(DeviceError):
         x.numpy()
+
+
+def test_null_device_takes_data_and_random_numbers_and_drops_them() -> None:
+    with Context(device="NULL"):
+        model = nn.Linear(3, 2)
+        loss = (model(Tensor([[1.0, 2.0, 3.0]])) + Tensor.rand(2)).sum()
+        loss.backward()
+        nn.optim.Adam(model.parameters()).step()
+        loss.realize()
+        with pytest.raises(DeviceError, match="NULL has no memory that could be read"):
+            loss.item()
 
 
 def test_missing_variables_are_named() -> None:
