@@ -22,7 +22,7 @@ from pellucid.ir.uop import UOp
 def add_control_flow(sink: UOp, target: Target) -> UOp:
     """Order the effects of a kernel and nest its loops."""
     sink = transform(sink, _nested)
-    return sink.with_sources(tuple(_in_order(sink.src)))
+    return sink.with_sources(tuple(_in_order(sink.src))) if len(sink.src) > 1 else sink
 
 
 def _nested(node: UOp) -> UOp:
