@@ -284,23 +284,49 @@ class MaxPool2d(Module):
 
 
 class _Function(Module):
-    """A method of Tensor as a layer."""
+    """A method of Tensor as a layer; what it is made with, the method is called with."""
 
     method = ""
 
-    def __init__(self, *options: Any) -> None:
-        self.options = options
+    def __init__(self, *options: Any, **named: Any) -> None:
+        self.options, self.named = options, named
 
     def forward(self, *args: Any) -> Tensor:
         """Apply the function."""
-        result: Tensor = getattr(args[0], self.method)(*self.options)
+        call = getattr(args[0], self.method)
+        result: Tensor = call(*args[1:], *self.options, **self.named)
         return result
+
+    def __repr__(self) -> str:
+        named = [f"{name}={value!r}" for name, value in self.named.items()]
+        return f"{type(self).__name__}({', '.join([*map(repr, self.options), *named])})"
+
+
+class AvgPool2d(_Function):
+    """The mean of every window."""
+
+    method = "avg_pool2d"
 
 
 class ReLU(_Function):
     """x where it is above 0, else 0."""
 
     method = "relu"
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()  # a fused kernel stores no intermediate, in place or not
+
+
+class LeakyReLU(_Function):
+    """x where it is above 0, else a small part of it."""
+
+    method = "leaky_relu"
+
+
+class ELU(_Function):
+    """x where it is above 0, else exp(x) - 1."""
+
+    method = "elu"
 
 
 class GELU(_Function):
@@ -328,6 +354,41 @@ class Sigmoid(_Function):
 
 
 class Softmax(_Function):
-    """Positive, and 1 in sum along an axis."""
+    """Positive, and 1 in sum along an axis.
+
+    >>> Softmax(dim=0)(Tensor([1.0, 1.0])).tolist()
+    [0.5, 0.5]
+    """
 
     method = "softmax"
+
+
+class LogSoftmax(_Function):
+    """The logarithm of softmax."""
+
+    method = "log_softmax"
+
+
+class CrossEntropyLoss(_Function):
+    """`Tensor.cross_entropy`, made with its options by name.
+
+    >>> loss = CrossEntropyLoss(reduction="sum")
+    >>> round(loss(Tensor([[0.0, 0.0]]), Tensor([1])).item(), 4)
+    0.6931
+    """
+
+    method = "cross_entropy"
+
+
+class MSELoss(_Function):
+    """The mean of squared differences."""
+
+    method = "mse_loss"
+
+
+class Identity(Module):
+    """What comes in goes out."""
+
+    def forward(self, *args: Any) -> Any:
+        """Give the first argument."""
+        return args[0]

@@ -11,7 +11,9 @@ numbers of case 23 (refused with a clear error).
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -80,6 +82,17 @@ def wrapped(value: int, dtype: DType) -> int:
     """An integer as it is kept in a type."""
     low = value & ((1 << dtype.bits) - 1)
     return low - (1 << dtype.bits) if not dtype.is_unsigned and low >> (dtype.bits - 1) else low
+
+
+def test_every_case_has_a_test() -> None:
+    """The numbered cases are in test_cases.py, those of the jit in tests/engine/test_jit.py."""
+    tests = Path(__file__).parents[1]
+    text = (tests / "frontend/test_cases.py").read_text(encoding="utf-8")
+    text += (tests / "engine/test_jit.py").read_text(encoding="utf-8")
+    found = {
+        int(number) for number in re.findall(r"^def test_(?:case_)?(\d\d)_", text, re.MULTILINE)
+    }
+    assert found == set(range(1, 46))
 
 
 # ---- padding, views, indexing -------------------------------------------------------------------

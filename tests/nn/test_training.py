@@ -172,3 +172,20 @@ def test_eval_and_train_reach_inner_layers() -> None:
     assert not model[1][0].training
     with no_grad():
         assert model(Tensor([1.0])).tolist() == [1.0]
+
+
+def test_functions_are_layers_with_their_options() -> None:
+    x = Tensor([[-1.0, 2.0], [3.0, 0.5]])
+    labels = Tensor([1, 0])
+    assert nn.Softmax(dim=0)(x).allclose(x.softmax(0))
+    assert nn.LogSoftmax(1)(x).allclose(x.log_softmax(1))
+    assert nn.LeakyReLU(0.1)(x).allclose(x.leaky_relu(0.1))
+    assert nn.ReLU(inplace=True)(x).allclose(x.relu())
+    assert nn.GELU(approximate="tanh")(x).allclose(x.gelu("tanh"))
+    assert nn.CrossEntropyLoss(label_smoothing=0.1)(x, labels).allclose(
+        x.cross_entropy(labels, label_smoothing=0.1)
+    )
+    assert nn.MSELoss(reduction="sum")(x, x + 1).item() == 4.0
+    assert nn.Identity()(x) is x
+    assert nn.AvgPool2d(2)(x.reshape(1, 1, 2, 2)).item() == 1.125
+    assert repr(nn.Softmax(dim=0)) == "Softmax(dim=0)"
