@@ -66,7 +66,8 @@ class _Product:
     """One nest of output loops around one sum over one axis.
 
     wide: the read whose lanes run along *column*, the output axis that is contiguous when stored.
-    row: the output axis along which *wide* is used again; None where there is none.
+    row: the output axis along which *wide* is used again, the longest; None where there is none.
+    sums: what is summed over.  more: other axes as *row*.  others: axes that both matrices have.
     """
 
     node: UOp
@@ -74,6 +75,7 @@ class _Product:
     column: UOp
     row: UOp | None
     sums: tuple[UOp, ...]
+    more: tuple[UOp, ...]
     others: tuple[UOp, ...]
 
     @staticmethod
@@ -109,11 +111,10 @@ class _Product:
         if wide is None or not set(node.src[1:]) <= set(wide.ranges):
             return None
         rows = [r for r in outputs if r in node.ranges and r not in wide.ranges]
-        if len(rows) > 1:
-            return None
-        taken = (column, *rows)
-        others = tuple(r for r in outputs if r not in taken)
-        return _Product(node, wide, column, rows[0] if rows else None, node.src[1:], others)
+        row = max(rows, key=lambda r: size_of(r) or 1, default=None)
+        more = tuple(r for r in rows if r is not row)
+        others = tuple(r for r in outputs if r not in (column, *rows))
+        return _Product(node, wide, column, row, node.src[1:], more, others)
 
     @property
     def is_contiguous(self) -> bool:
@@ -130,9 +131,14 @@ class _Product:
         return math.prod(self.size(r) for r in self.sums)
 
     @property
+    def uses(self) -> int:
+        """How often each element of *wide* is used."""
+        return math.prod(self.size(r) for r in (self.row, *self.more))
+
+    @property
     def work(self) -> int:
         """How many products are added."""
-        ranges = (self.column, self.row, *self.sums, *self.others)
+        ranges = (self.column, self.row, *self.sums, *self.more, *self.others)
         return math.prod(self.size(r) for r in ranges)
 
     def is_tile(self, plan: Plan) -> bool:
@@ -152,7 +158,7 @@ class _Product:
         """True where a copy of *wide*, turned around, is worth it: rows enough use it."""
         size_bytes = self.size(self.column) * self.count * self.wide.dtype.itemsize
         least = 16 if size_bytes > plan.target.l3_bytes // 4 else 96
-        return self.size(self.row) >= least
+        return self.uses >= least
 
     def is_stream(self, plan: Plan) -> bool:
         """True where a large matrix is read once, row by row."""
@@ -195,7 +201,7 @@ class _Tiles:
         self.lanes = target.max_lanes(max(4, product.node.dtype.itemsize))
         self.most_vectors = 4 if target.num_vector_registers >= 32 else 2
         self.accumulators = target.num_vector_registers // 2
-        self.rows = product.size(product.row)
+        self.rows = product.uses
         self.slot: int = product.wide.src[0].arg.slot
         item_bytes = max(product.wide.dtype.itemsize, product.node.dtype.itemsize)
         inner, columns = product.count, product.size(product.column)
@@ -236,7 +242,8 @@ class _Tiles:
     def _order(self) -> None:
         """Columns, then rows, inside of all other loops."""
         product = self.product
-        last = [product.column, product.row]
+        last: list[UOp | None] = [product.column, product.row]
+        last[1:1] = product.more
         wanted = [r.arg.id for r in (*product.others, *last) if r is not None]
         for place, number in enumerate(wanted):
             now = axes_of(self.kernel.sink)[place].arg.id
@@ -298,9 +305,11 @@ class _Tiles:
         row = plan.axis(segment.row)
         end = end_of(plan.sink, row)
         assert end is not None
+        kept = end.src[1:].index(row)
+        count = len(end.src) - 1 - kept
         first = next_range_id(plan.sink)
-        plan.do("hoist", outer, end.src[1:].index(row), reason)
-        return first + 2, first + 1, first + 3
+        plan.do("hoist", outer, kept, reason)
+        return first + count, first + count - 1, first + 2 * count - 1
 
     def _pack(self, level: int) -> None:
         """Copy the panel; along its columns where they are contiguous, else along the sum."""

@@ -69,6 +69,16 @@ def over_two_axes(rows: int, heads: int, size: int, columns: int) -> UOp:
     return kernels.kernel(place.store(value).end(i, j))
 
 
+def two_rows(outer: int, rows: int, inner: int, columns: int) -> UOp:
+    """c[b, i, j] = sum over k of a[i, b, k] * b[k, j]"""
+    b, i, j = (kernels.loop(n, number) for number, n in enumerate((outer, rows, columns)))
+    k = kernels.axis(inner, 3)
+    left = kernels.param(1, outer * rows * inner).index((i * outer + b) * inner + k)
+    right = kernels.param(2, inner * columns).index(k * columns + j)
+    place = kernels.param(0, outer * rows * columns).index((b * rows + i) * columns + j)
+    return kernels.kernel(place.store(kernels.reduce(left * right, k)).end(b, i, j))
+
+
 def vector_times_matrix(inner: int, columns: int, dtype: DType = dtypes.float32) -> UOp:
     """y[j] = sum over k of x[k] * m[k, j]"""
     j, k = kernels.loop(columns, 0), kernels.axis(inner, 1)
@@ -294,6 +304,8 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         batched(3, 9, 10, 40),
         with_epilogue(21, 12, 37),
         over_two_axes(96, 5, 9, 16),
+        two_rows(3, 9, 5, 37),
+        two_rows(2, 9, 300, 70),
         kernels.matmul(16, 509, 16),
         kernels.matmul(7, 515, 33),
         vector_times_matrix(40, 300),
