@@ -157,6 +157,7 @@ def test_the_key_follows_options_that_change_code_and_no_others() -> None:
             "default_float": "float64",
             "default_int": "int32",
             "progress": "off",
+            "actions": "kernel 0123456789abcdef",
         }.get(field.name)
         if change is None:
             value = getattr(current_options(), field.name)
