@@ -165,9 +165,8 @@ class _Product:
         columns, inner = self.size(self.column), self.count
         step = stride_of(self.wide.src[1], self.sums[0]) or 0
         size_bytes = columns * inner * self.wide.dtype.itemsize
-        long = (
-            len(self.sums) == 1 and columns >= 256 and inner >= 2 * STREAM_ROWS and step >= columns
-        )
+        alone = self.row is None and len(self.sums) == 1
+        long = alone and columns >= 256 and inner >= 2 * STREAM_ROWS and step >= columns
         return long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
 
 
@@ -314,15 +313,15 @@ class _Tiles:
     def _pack(self, level: int) -> None:
         """Copy the panel; along its columns where they are contiguous, else along the sum."""
         plan = self.kernel
-        first = next_range_id(plan.sink)
         plan.do("pack", level, self.slot, "a panel read by all rows lies side by side in cache")
+        column = next_range_id(plan.sink) - 1
         if self.product.is_contiguous:
-            self._vectors(first + 1)
+            self._vectors(column)
         else:  # several rows of the parameter side by side, each walked along memory
             lanes = self.lanes // 2
-            pieces = plan.do("lanes", first + 1, lanes, "values that lie apart come side by side")
+            pieces = plan.do("lanes", column, lanes, "values that lie apart come side by side")
             if pieces.outer is not None:
-                self._swap(first, pieces.outer, "the copy reads along memory")
+                self._swap(column - 1, pieces.outer, "the copy reads along memory")
 
     def _vectors(self, number: int) -> None:
         """Lanes along columns, and a copy for each vector."""

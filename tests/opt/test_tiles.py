@@ -304,6 +304,7 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         batched(3, 9, 10, 40),
         with_epilogue(21, 12, 37),
         over_two_axes(96, 5, 9, 16),
+        over_two_axes(96, 5, 4, 64),
         two_rows(3, 9, 5, 37),
         two_rows(2, 9, 300, 70),
         kernels.matmul(16, 509, 16),
