@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pellucid import Tensor
+from pellucid import Context, Tensor, dtypes, jit
 from pellucid.core.errors import (
     AllocationError,
     DeviceError,
@@ -63,3 +63,51 @@ def test_names_are_shown_without_computing() -> None:
     assert repr(x) == "<Tensor (1,) float32 on CPU, lazy>"
     assert not x.is_realized
     assert repr(x.realize()) == "<Tensor (1,) float32 on CPU, in memory>"
+
+
+def test_a_huge_allocation_beside_a_write_undoes_nothing_and_does_nothing_twice() -> None:
+    x = Tensor([1.0, 2.0]).realize()
+    before = x * 10
+    x += 1
+    huge = Tensor.ones(1).expand(1 << 50).contiguous()
+    for _ in range(2):
+        with pytest.raises(AllocationError):
+            x.realize(huge)
+    assert x.tolist() == [2.0, 3.0]
+    assert before.tolist() == [10.0, 20.0]
+
+
+def test_a_huge_allocation_inside_jit_leaves_state_as_it_was() -> None:
+    state = Tensor([1.0]).realize()
+
+    @jit
+    def step(x: Tensor, size: int) -> Tensor:
+        state.assign(state + 1)
+        return x.expand(size).contiguous()
+
+    for _ in range(3):
+        step(Tensor([1.0]), 4)
+    counted = state.item()
+    with pytest.raises(AllocationError):
+        step(Tensor([1.0]), 1 << 50).realize()
+    assert state.item() in (counted, counted + 1)
+    assert step(Tensor([5.0]), 4).tolist() == [5.0] * 4
+
+
+@pytest.mark.parametrize("device", ["CPU:LLVM", "CPU:C"])
+def test_nothing_that_is_divided_ends_the_process(device: str) -> None:
+    with Context(device=device):
+        for dtype in (dtypes.int8, dtypes.int32, dtypes.int64, dtypes.uint8, dtypes.uint64):
+            low = Tensor([int(dtype.min), 5, 0, 7] * 9, dtype=dtype)
+            zero = Tensor([0] * 36, dtype=dtype)
+            assert (low // zero).tolist() == [0] * 36
+            assert (low % zero).tolist() == [0] * 36
+            assert low.div(zero, rounding_mode="trunc").tolist() == [0] * 36
+            assert low.fmod(zero).tolist() == [0] * 36
+            if not dtype.is_unsigned:
+                minus = Tensor([-1] * 36, dtype=dtype)
+                assert (low // minus).tolist() == [int(dtype.min), -5, 0, -7] * 9
+                assert (low % minus).tolist() == [0] * 36
+        x = Tensor([1.0, -1.0, 0.0])
+        assert str((x / 0).tolist()) == "[inf, -inf, nan]"
+        assert str((x % 0).tolist()) == "[nan, nan, nan]"
