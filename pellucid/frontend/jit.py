@@ -320,8 +320,10 @@ class _GradPlan:
         self.targets: list[weakref.ref[Tensor]] = []
         self.marked: list[tuple[weakref.ref[Tensor], Any]] = []
         self.must_be_none: list[weakref.ref[Tensor]] = []
-        self.of_arguments: list[int] = []
+        self.of_arguments: list[tuple[int, bool]] = []
+        self.cleared: list[int] = []
         own = {id(s) for s in stand_ins}
+        replaced = {id(n.leaf) for n in heard.gradients.values() if n.is_replaced}
         for note in heard.gradients.values():
             leaf: Tensor = note.leaf
             if id(leaf) in own or id(leaf._storage) in heard.made:
@@ -337,9 +339,12 @@ class _GradPlan:
                 self.marked.append((ref, new))
         for i, (stand_in, tensor) in enumerate(zip(stand_ins, tensors, strict=True)):
             asked = tensor.is_leaf and tensor._storage.requires_grad
+            is_replaced = id(stand_in) in replaced
             if asked and isinstance(stand_in._grad, Tensor):
                 self.values.append(stand_in._grad)
-                self.of_arguments.append(i)
+                self.of_arguments.append((i, is_replaced))
+            elif is_replaced:
+                self.cleared.append(i)
             stand_in._grad = None
         self.storage_ids = {id(v._storage) for v in self.values}
 
@@ -352,6 +357,8 @@ class _GradPlan:
 
     def give(self, parts: Iterator[UOp], tensors: list[Tensor]) -> None:
         """Set the gradients of one run."""
+        for index in self.cleared:
+            tensors[index]._grad = None
         if not (self.values or self.marked):
             return
         made = [_tensor_on(next(parts), v._shape, v.device) for v in self.values]
@@ -359,9 +366,14 @@ class _GradPlan:
             leaf = ref()
             if leaf is not None:
                 leaf._grad, leaf._unread = grad, 0
-        for index, grad in zip(self.of_arguments, made[len(self.targets) :], strict=True):
+        for (index, is_replaced), grad in zip(
+            self.of_arguments, made[len(self.targets) :], strict=True
+        ):
             leaf = tensors[index]
-            leaf._grad = grad if leaf._grad is None else leaf._grad + grad
+            if is_replaced or not isinstance(leaf._grad, Tensor):
+                leaf._grad = grad
+            else:  # in memory at once: a sum of sums would keep every run's gradient alive
+                leaf._grad = (leaf._grad + grad).realize()
         for ref, mark in self.marked:
             leaf = ref()
             if leaf is not None:

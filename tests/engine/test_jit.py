@@ -370,3 +370,37 @@ def test_realize_inside_is_no_escape() -> None:
 
     assert [f(Tensor([i])).item() for i in range(5)] == [1, 4, 7, 10, 13]
     assert f.num_captures == 1
+
+
+def test_a_gradient_that_the_function_clears_is_replaced() -> None:
+    x = Tensor([1.0, 2.0, 3.0], requires_grad=True)
+
+    @jit
+    def gradient(x: Tensor) -> Tensor:
+        x.grad = None
+        (x * x).sum().backward()
+        assert x.grad is not None
+        return x.grad
+
+    for _ in range(5):
+        assert gradient(x).tolist() == [2.0, 4.0, 6.0]
+        assert x.grad is not None
+        assert x.grad.tolist() == [2.0, 4.0, 6.0]
+
+
+def test_gradients_of_arguments_add_up_without_keeping_every_run() -> None:
+    x = Tensor([1.0] * 1000, requires_grad=True)
+
+    @jit
+    def backward(x: Tensor) -> Tensor:
+        loss = (x * x).sum()
+        loss.backward()
+        return loss.detach()
+
+    sizes = []
+    for run in range(1, 7):
+        backward(x)
+        assert x.grad is not None
+        sizes.append(len(x.grad.uop.toposort()))
+        assert x.grad[0].item() == 2.0 * run
+    assert max(sizes[2:]) <= 3
