@@ -113,7 +113,7 @@ def tensor_page(tensor: type) -> str:
         rows = [row for name, value in vars(family).items() if (row := method_row(name, value))]
         module = inspect.getmodule(family)
         if rows and module is not None and family.__module__.startswith("pellucid."):
-            title = (inspect.getdoc(module) or "").partition("\n")[0].rstrip(".")
+            title = (inspect.getdoc(module) or "").partition("\n")[0].partition(":")[0].rstrip(".")
             lines += [f"## {title}", "", "| method | what it does |", "|---|---|", *rows, ""]
     return fenced_examples("\n".join(lines))
 
@@ -222,7 +222,7 @@ def last_steps() -> Iterator[Page]:
         lines = [f"# {title[0].upper()}{title[1:]}", ""]
         for name in names:
             path = name.replace(".", "/") + ".py"
-            lines += [module_docstring(ROOT / path), "", f"Code: `{path}`", ""]
+            lines += [f"## {path}", "", module_docstring(ROOT / path), ""]
         yield title, f"pipeline/program-{title.replace(' ', '-')}.md", "\n".join(lines)
 
 
