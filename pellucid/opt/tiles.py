@@ -198,7 +198,7 @@ class _Tiles:
         self.kernel, self.product = plan, product
         target = plan.target
         self.lanes = target.max_lanes(max(4, product.node.dtype.itemsize))
-        self.most_vectors = 4 if target.num_vector_registers >= 32 else 2
+        self.vectors = self._vectors_of_panel(product.size(product.column))
         self.accumulators = target.num_vector_registers // 2
         self.rows = product.uses
         self.slot: int = product.wide.src[0].arg.slot
@@ -211,9 +211,16 @@ class _Tiles:
         self.most_run = longest_run(inner)
         self.depth = self._depth(inner, item_bytes)
 
+    def _vectors_of_panel(self, columns: int) -> int:
+        """How many vectors of columns a panel has: 4, or 3 where that leaves no rest."""
+        count = -(-columns // self.lanes)
+        if self.kernel.target.num_vector_registers < 32:
+            return 2
+        return 3 if count % 4 and count % 3 == 0 else 4
+
     def _depth(self, inner: int, item_bytes: int) -> int:
         """How much of the sum is done for all rows before the next block of it."""
-        width = self.most_vectors * self.lanes * item_bytes
+        width = self.vectors * self.lanes * item_bytes
         if not self.is_packed or inner * width <= self.cache:
             return inner
         most = max(self.most_run, min(MAX_DEPTH, self.cache // width))
@@ -256,7 +263,7 @@ class _Tiles:
 
     def _panels(self, column: int, size: int) -> list[_Segment]:
         """Split the columns in panels; the nest of the panels, and that of the rest."""
-        width = self.most_vectors * self.lanes
+        width = self.vectors * self.lanes
         pieces = Pieces(None, column, None)
         if size > width:
             pieces = self.kernel.do("split", column, width, "a panel has all vectors of a tile")
