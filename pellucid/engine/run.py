@@ -105,6 +105,13 @@ def raise_failed(check: CheckArg, position: int) -> None:
             help="cast it to float first",
             at=where,
         )
+    if check.op_name == "nll_loss":
+        raise IndexOutOfRangeError(
+            f"nll_loss: a class is outside of axis {check.axis}, which has size {check.size}",
+            rows=[("first bad class", f"element {position} of the target")],
+            expected=f"0 to {check.size - 1}, or ignore_index",
+            at=where,
+        )
     raise IndexOutOfRangeError(
         f"{check.op_name}: an index is outside of axis {check.axis}, which has size {check.size}",
         rows=[("first bad index", f"element {position} of the index tensor")],

@@ -383,6 +383,14 @@ class Indexing(Random):
         checked = checked_index(index.uop, self._shape[place], place, name)
         return [checked if i == place else counting(shape, i) for i in range(self.ndim)], place
 
+    def _of_classes(self, place: int, classes: Self) -> Self:
+        """The element of one class for each sample; unlike an index, a class is not negative."""
+        index = classes.unsqueeze(place).uop
+        checked = checked_index(index, self._shape[place], place, "nll_loss", wraps=False)
+        shape = checked.known_shape
+        indices = [checked if i == place else counting(shape, i) for i in range(self.ndim)]
+        return self._value(UOp.make(Ops.GATHER, self.uop, *indices)).squeeze(place)
+
     def take_along_dim(self, index: Self, dim: int) -> Self:
         """The same as `gather`, in numpy's order of arguments."""
         return self.gather(dim, index)
@@ -518,10 +526,11 @@ class _Mask:
         return [np.ascontiguousarray(a.astype(np.int64)) for a in np.nonzero(array)]
 
 
-def checked_index(node: UOp, size: int, place: int, name: str) -> UOp:
+def checked_index(node: UOp, size: int, place: int, name: str, *, wraps: bool = True) -> UOp:
     """An index as int64 with negatives wrapped, checked against the size of its axis."""
     wide = node.cast(dtypes.int64)
-    wrapped = wide if node.dtype.is_unsigned else (wide < 0).where(wide + size, wide)
+    is_plain = node.dtype.is_unsigned or not wraps
+    wrapped = wide if is_plain else (wide < 0).where(wide + size, wide)
     count = wide.num_elems
     if count == 0:
         return wrapped

@@ -248,7 +248,7 @@ class Linear(Indexing):
             )
         counts = target.ne(ignore_index)
         safe = self._select(counts, target, 0)
-        picked = -self.gather(place, safe.unsqueeze(place)).squeeze(place)
+        picked = -self._of_classes(place, safe)
         share = (
             counts.cast(self._dtype) if weight is None else self._select(counts, weight[safe], 0)
         )
