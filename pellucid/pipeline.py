@@ -46,7 +46,7 @@ from pellucid.core.collector import no_collection
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError, FormError, ParseError, PellucidError
 from pellucid.core.options import Options, code_key, current_options
-from pellucid.core.target import Target
+from pellucid.core.target import Target, host_target
 from pellucid.ir.arg import ProgramInfo
 from pellucid.ir.form import LINEAR, LOOP, NATIVE, SCALAR, SCHEDULE, TENSOR, VECTOR, Form
 from pellucid.ir.op import Ops
@@ -515,8 +515,12 @@ def forget_programs() -> None:
         _objects.clear()
 
 
-@cache
 def renderer_for(device: str) -> Renderer:
-    """The renderer that a device compiles with: LLVM IR or C text."""
+    """The renderer that a device compiles with, LLVM IR or C text, for the target in force."""
+    return _renderer(Device[device].renderer_name, host_target())
+
+
+@cache
+def _renderer(name: str, target: Target) -> Renderer:
     kinds: dict[str, type[Renderer]] = {"llvm": LLVMRenderer, "c": CRenderer}
-    return kinds[Device[device].renderer_name]()
+    return kinds[name](target)

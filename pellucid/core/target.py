@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pellucid.core.errors import OptionError
+from pellucid.core.options import current_options
 
 # Names in /proc/cpuinfo that differ from LLVM's.
 _X86_LLVM_NAMES: Final = {
@@ -260,15 +261,17 @@ def with_implied(features: Iterable[str]) -> frozenset[str]:
 def host_target() -> Target:
     """Give the target of this process: `PELLUCID_TARGET`, or else the machine that it runs on.
 
-    The machine is read once. Errors: OptionError when the variable cannot be understood.
+    Its cores are those that `Options.threads` allows, where that is set. The machine is read once.
+    Errors: OptionError when the variable cannot be understood.
     """
-    return _host_target(os.environ.get("PELLUCID_TARGET", "").strip())
+    return _host_target(os.environ.get("PELLUCID_TARGET", "").strip(), current_options().threads)
 
 
-@functools.lru_cache(maxsize=8)
-def _host_target(asked: str) -> Target:
+@functools.lru_cache(maxsize=32)
+def _host_target(asked: str, threads: int) -> Target:
     machine = _machine_target()
-    return parse_target(asked, like=machine) if asked else machine
+    target = parse_target(asked, like=machine) if asked else machine
+    return target.with_changes({"cores": threads}) if threads else target
 
 
 def machine_target() -> Target:

@@ -10,10 +10,12 @@ import pytest
 
 from pellucid.core import target as module
 from pellucid.core.errors import OptionError
+from pellucid.core.options import Context
 from pellucid.core.target import (
     KNOWN_FEATURES,
     Target,
     host_target,
+    machine_target,
     parse_target,
     read_caches,
     read_target,
@@ -229,3 +231,11 @@ def test_amx_is_asked_for_only_where_it_exists() -> None:
     assert isinstance(request_amx(), bool)
     if not module._machine_target().has("amx-tile"):
         assert request_amx() is False
+
+
+def test_threads_that_options_allow_are_the_cores_of_the_target() -> None:
+    with Context(threads=1):
+        assert host_target().cores == 1
+    with Context(threads=3):
+        assert host_target().cores == 3
+    assert host_target().cores == machine_target().cores
