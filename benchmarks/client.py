@@ -133,7 +133,8 @@ class WorkerProcess:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
-                    stream.close()
+                    with contextlib.suppress(OSError):  # what was not sent has no reader any more
+                        stream.close()
         if folder is not None:
             folder.cleanup()
 
