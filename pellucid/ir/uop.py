@@ -16,6 +16,7 @@ where there is one.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -33,9 +34,9 @@ from pellucid.ir.op import Op, Ops, Shape
 T = TypeVar("T")
 
 _nodes: dict[tuple[Any, ...], _Reference] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 _dead: deque[_Reference] = deque()
-_clearing = threading.Lock()
+_clearing: set[int] = set()
 _buffer_ids = itertools.count()
 
 
@@ -47,29 +48,30 @@ class _Reference(weakref.ref["UOp"]):
 
 
 def _forget(reference: weakref.ref[UOp]) -> None:
-    """A node died: take it out of the table, now or, where the table is in use, soon.
-
-    This may be called at any moment, also while this thread holds a lock; so it waits for none.
-    """
+    """A node died: take it out of the table. This may be called at any moment."""
     _dead.append(reference)  # type: ignore[arg-type]
     _clear_dead()
 
 
 def _clear_dead() -> None:
-    """Take dead nodes out of the table; one at a time, as each may let its sources die."""
-    if not _clearing.acquire(False):
+    """Take dead nodes out of the table, in a loop, as each may let its sources die.
+
+    An interrupt may come between any two steps, so nothing is acquired outside of a `with` or a
+    `try` that gives it back. The lock is one that its owner may take again: nodes also die while
+    this thread works on the table.
+    """
+    me = threading.get_ident()
+    if me in _clearing:
         return
     try:
-        while _dead and _lock.acquire(False):
-            try:
+        _clearing.add(me)
+        while _dead:
+            with _lock, contextlib.suppress(IndexError):  # another thread took the last one
                 gone = _dead.popleft()
                 if _nodes.get(gone.key) is gone:
                     del _nodes[gone.key]
-            finally:
-                _lock.release()
-            del gone
     finally:
-        _clearing.release()
+        _clearing.discard(me)
 
 
 class fact(Generic[T]):  # noqa: N801  (used as a decorator)

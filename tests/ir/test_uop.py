@@ -166,3 +166,46 @@ def test_several_roots_are_walked_once() -> None:
     nodes = all_nodes([a + 1.0, a + 2.0])
     assert len(nodes) == len(set(nodes))
     assert nodes.count(a) == 1
+
+
+INTERRUPTED = """
+import faulthandler, signal, threading, time
+from pellucid.core.dtype import dtypes
+from pellucid.ir.uop import UOp
+
+faulthandler.dump_traceback_later(50, exit=True)
+
+def stop(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, stop)
+end, interrupts = time.monotonic() + 3, 0
+
+def build():
+    x = UOp.const(dtypes.index, 7)
+    for k in range(60):
+        x = x + k
+
+def elsewhere():
+    while time.monotonic() < end:
+        build()
+
+threading.Thread(target=elsewhere).start()
+while time.monotonic() < end:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0007)
+        for _ in range(20):
+            build()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt:
+        interrupts += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+build()
+print("interrupted" if interrupts > 20 else interrupts)
+"""
+
+
+def test_an_interrupt_never_leaves_the_table_locked() -> None:
+    run = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "interrupted\n"
