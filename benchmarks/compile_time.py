@@ -135,6 +135,31 @@ def table(model: str, seconds: dict[str, float]) -> str:
     return "\n".join([*lines, f"  {'in all':38}{sum(counted.values()) * 1e3:8.1f}"])
 
 
+def counts_of_chain(length: int) -> tuple[int, int]:
+    """Rules tried and fired while a chain of *length* adds is scheduled and lowered."""
+    pipeline: Any = importlib.import_module("pellucid.pipeline")
+    statistics: Any = importlib.import_module("pellucid.ir.law").Statistics
+    tensor: Any = importlib.import_module("pellucid").Tensor
+    before = statistics.tried, statistics.fired
+    first = tensor([1.0] * 4)
+    x = first
+    for _ in range(length):
+        x = x + first
+    for call in x.schedule_linear().src:
+        pipeline.full_rewrite_to_sink(call.src[0], pipeline.renderer_for("CPU").target)
+    return statistics.tried - before[0], statistics.fired - before[1]
+
+
+def table_of_chains() -> str:
+    """Counts for chains that double: they double too, as every pass is linear."""
+    lines = [f"{'chain of adds':40}   tried   fired"]
+    counts_of_chain(10)  # what the first use of a rule set costs belongs to no chain
+    for length in (500, 1000, 2000, 4000):
+        tried, fired = counts_of_chain(length)
+        lines.append(f"  {length:<38}{tried:8}{fired:8}")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compile_time", description=__doc__)
@@ -146,6 +171,7 @@ def main() -> None:
         return
     for model in (work.name for work in works_like([name.lower() for name in given.models])):
         print(table(model, times_in_new_process(model)), flush=True)
+    print(table_of_chains())
 
 
 if __name__ == "__main__":

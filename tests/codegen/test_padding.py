@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from pellucid.codegen.linearize import linearize
+from pellucid.codegen.program_info import program_info
+from pellucid.core.target import Target
 from pellucid.ir.interpret import run_kernel, value_mapping
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.pipeline import full_rewrite_to_sink
+from pellucid.render import CRenderer, LLVMRenderer, Renderer
 from tests.codegen.kernels import axis, buffers_for, kernel, loop, pad_and_sum, param, reduce
 from tests.codegen.lowering import lowered
 
@@ -40,3 +46,13 @@ def test_no_loop_no_predicate_vector_stores(make: object) -> None:
 
 
 _COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
+
+
+@pytest.mark.parametrize(("kind", "ending"), [(LLVMRenderer, "ll"), (CRenderer, "c")])
+def test_the_source_is_kept(
+    golden: Callable[[str, str], None], kind: type[Renderer], ending: str
+) -> None:
+    renderer = kind(Target(arch="x86-64", features=frozenset(["avx512f", "avx512dq", "avx512bw"])))
+    after = full_rewrite_to_sink(pad_and_sum(), renderer.target)
+    text = renderer.render(linearize(after), program_info(after, renderer.target))
+    golden(f"render/{renderer.name}/pad_and_sum.{ending}", text)
