@@ -26,6 +26,7 @@ from pellucid.engine import capture, history, known, promise
 from pellucid.engine.compile import compile_linear
 from pellucid.engine.memory import buffer_of
 from pellucid.engine.promise import Promise
+from pellucid.engine.readers import computed_before
 from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
 from pellucid.engine.storage import Storage, live_storages, stored_buffer
 from pellucid.engine.undo import take_back
@@ -77,6 +78,7 @@ def realize_storages(storages: Iterable[Storage]) -> None:
         todo = [s for s in dict.fromkeys(storages) if not s.is_realized]
         if not todo:
             return
+        todo += computed_before(todo, written_buffers(s.uop for s in todo))
         request = known.request_for(todo, lambda: _pending_for(todo))
         if request is not None and known.answer(request):
             return
