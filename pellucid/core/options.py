@@ -335,7 +335,7 @@ _from_environment: Options | None = None
 
 def current_options() -> Options:
     """Give the options in force here: the innermost Context's, or else the environment's."""
-    return _changed.get() or environment_options()
+    return _changed.get() or _from_environment or environment_options()
 
 
 def environment_options() -> Options:

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pellucid.core.errors import JitError
 
@@ -53,9 +53,8 @@ class Listener:
 _listener: ContextVar[Listener | None] = ContextVar("pellucid_capture", default=None)
 
 
-def listener() -> Listener | None:
-    """The capture that is under way in this thread, if any."""
-    return _listener.get()
+listener: Final = _listener.get
+"""The capture that is under way in this thread, if any."""
 
 
 @contextlib.contextmanager

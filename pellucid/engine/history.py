@@ -96,13 +96,20 @@ def _has_leaf(expression: UOp) -> bool:
 
 def remember(buffer: UOp, expression: UOp) -> None:
     """Record that *buffer* holds the value of *expression*, if differentiation can need it."""
+    past = past_for(expression)
+    if past is not None:
+        _keep_past(buffer, past)
+
+
+def past_for(expression: UOp) -> Past | None:
+    """The past of a buffer that holds the value of *expression*, if differentiation can need it."""
     root = expression.src[0] if expression.op is Ops.LEAF else expression
     has_leaf, pasts = _directly_below(root)
     if not (has_leaf or any(past.expression and _has_leaf(past.expression) for past in pasts)):
-        return
+        return None
     steps = 1 + max([past.steps for past in pasts], default=0)
     is_kept = steps <= LONGEST or any(s.requires_grad for s in _leaves_below(expression))
-    _keep_past(buffer, Past(expression if is_kept else None, steps))
+    return Past(expression if is_kept else None, steps)
 
 
 def expand(root: UOp) -> tuple[UOp, dict[UOp, UOp]]:

@@ -19,9 +19,10 @@ from typing import Any, Final
 from pellucid.core import observe
 from pellucid.core.options import code_key, current_options
 from pellucid.engine import promise
+from pellucid.engine.memory import block_of, node_on
 from pellucid.engine.prepared import Prepared, prepare
 from pellucid.engine.run import raise_failed_checks
-from pellucid.engine.storage import Storage, stored_buffer
+from pellucid.engine.storage import Kind, Storage, stored_buffer
 from pellucid.engine.structure import Structure, structure_of
 from pellucid.ir import origin
 from pellucid.ir.arg import CheckArg
@@ -49,6 +50,8 @@ class Known:
     """For each storage: a buffer that is made, or -1 - a buffer that is given (done in place)."""
     checks: tuple[tuple[int, CheckArg], ...]
     """Flags, by the number of the buffer that is made."""
+    named: tuple[int, ...]
+    """Made buffers that need a node at once: flags, and those that several storages share."""
 
 
 _known: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
@@ -101,11 +104,10 @@ def learn(request: Request, compiled: UOp, promised: promise.Promise) -> bool:
     prepared = prepare(compiled.src, given, made)
     if prepared is None:
         return False
-    known = Known(
-        prepared,
-        tuple(numbers[node] for node in stored if node is not None),
-        tuple((numbers[node], check) for node, check in promised.checks),
-    )
+    results = tuple([numbers[node] for node in stored if node is not None])
+    checks = tuple([(numbers[node], check) for node, check in promised.checks])
+    shared = [n for n in dict.fromkeys(results) if n >= 0 and results.count(n) > 1]
+    known = Known(prepared, results, checks, (*shared, *(number for number, _ in checks)))
     _known[request.key] = known
     if len(_known) > MOST_KNOWN:
         _known.popitem(last=False)
@@ -120,9 +122,14 @@ def forget() -> None:
 
 def _run(known: Known, request: Request) -> None:
     given = request.structure.buffers
-    made = known.prepared.run(given)
-    if known.checks:
-        raise_failed_checks((made[number], check) for number, check in known.checks)
+    made = known.prepared.run([block_of(buffer) for buffer in given])
+    likes = [one.like for one in known.prepared.made]
+    named = {number: node_on(made[number], likes[number]) for number in known.named}
+    raise_failed_checks((named[number], check) for number, check in known.checks)
     for storage, node, number in zip(request.storages, request.nodes, known.results, strict=True):
-        buffer = made[number] if number >= 0 else given[-1 - number]
-        promise.replace(storage, node, buffer.reshape(node.known_shape), is_new=number >= 0)
+        buffer = named.get(number) if number >= 0 else given[-1 - number]
+        if buffer is None:
+            kind = Kind(likes[number], node.known_shape)
+            promise.settle(storage, node, made[number], kind)
+        else:
+            promise.replace(storage, node, buffer.reshape(node.known_shape))

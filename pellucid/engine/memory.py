@@ -9,6 +9,7 @@ some tensor, lazy graph or captured schedule can still read it.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -18,12 +19,22 @@ import numpy as np
 from pellucid.core.dtype import DType
 from pellucid.ir.arg import BufferArg
 from pellucid.ir.uop import UOp, new_buffer
-from pellucid.runtime.buffer import Buffer, new_allocated
+from pellucid.runtime.allocator import Block
+from pellucid.runtime.buffer import Buffer, buffer_on
 
 Array = np.ndarray[Any, Any]
 
 _lock = threading.Lock()
+
+
+def _restart_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_restart_after_fork)
 _keep_memory: Callable[[UOp, Buffer], None] = UOp.__dict__["_memory"].__set__
+_keep_past: Callable[[UOp, Any], None] = UOp.__dict__["_past"].__set__
 
 
 def buffer_of(node: UOp) -> Buffer:
@@ -48,19 +59,22 @@ def _made_for(node: UOp) -> Buffer:
         return found
 
 
-def new_memory(like: UOp) -> tuple[UOp, int]:
-    """Return a new BUFFER of the kind of another, in memory at once, and its address."""
+def block_of(node: UOp) -> Block:
+    """Return the block in which a BUFFER node's elements stand."""
+    return buffer_of(node).block
+
+
+def node_on(block: Block, like: UOp, past: Any = None) -> UOp:
+    """Return a new BUFFER of the kind of another, whose elements stand in *block*.
+
+    past: how they were computed (engine/history.py), where differentiation has to know it.
+    """
     arg: BufferArg = like.arg
     node = new_buffer(arg.size, like.dtype, arg.device)
-    buffer, address = new_allocated(arg.device, arg.size, like.dtype)
-    _keep_memory(node, buffer)
-    return node, address
-
-
-def has_memory(node: UOp) -> bool:
-    """Tell whether something was ever stored in a BUFFER node."""
-    found: Buffer | None = getattr(node, "_memory", None)
-    return found is not None and found.is_allocated
+    _keep_memory(node, buffer_on(block, arg.device, arg.size, like.dtype))
+    if past is not None:
+        _keep_past(node, past)
+    return node
 
 
 def buffer_with(data: Array, dtype: DType, device: str) -> UOp:

@@ -11,15 +11,16 @@ One run is: write addresses, play the tape. Graphs, schedules and programs are n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pellucid.core.dtype import dtypes
 from pellucid.engine.compile import device_of
-from pellucid.engine.memory import buffer_of, new_memory
+from pellucid.engine.memory import buffer_of
 from pellucid.engine.run import loaded_program
 from pellucid.ir.op import Ops
-from pellucid.ir.uop import UOp
-from pellucid.runtime.allocator import Allocator
+from pellucid.ir.uop import UOp, new_buffer
+from pellucid.runtime.allocator import Block
 from pellucid.runtime.program import CPUProgram
 from pellucid.runtime.registry import allocator_of
 from pellucid.runtime.tape import Step, Tape, copy_function
@@ -28,54 +29,49 @@ Places = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
-    """Memory that a run needs for itself."""
+class Made:
+    """Memory that is new in each run, for a BUFFER of the kind of *like*."""
 
+    like: UOp
     nbytes: int
-    allocator: Allocator
+    allocate: Callable[[int], Block]
     places: Places
 
 
 class Prepared:
     """A tape, and which of its words hold whose address. Run it by one thread at a time."""
 
-    __slots__ = ("_given", "_made", "_own", "tape")
+    __slots__ = ("given", "made", "own", "tape")
 
     def __init__(
-        self,
-        tape: Tape,
-        given: Sequence[Places],
-        made: Sequence[tuple[UOp, Places]],
-        own: Sequence[Own],
+        self, tape: Tape, given: Sequence[Places], made: Sequence[Made], own: Sequence[Made]
     ) -> None:
         self.tape = tape
-        self._given = tuple(given)
-        self._made = tuple(made)
-        self._own = tuple(own)
+        self.given = tuple(given)
+        self.made = tuple(made)
+        self.own = tuple(own)
 
-    def run(self, given: Sequence[UOp]) -> list[UOp]:
-        """Run on the memory of the *given* BUFFERs; return the new BUFFERs that were made."""
-        tape = self.tape
-        words = tape.words
-        for node, places in zip(given, self._given, strict=True):
-            address = buffer_of(node).address
+    def run(self, given: Sequence[Block]) -> list[Block]:
+        """Run on the *given* blocks; return the new blocks that were made."""
+        words = self.tape.words
+        for block, places in zip(given, self.given, strict=True):
             for place in places:
-                words[place] = address
-        results = []
-        for like, places in self._made:
-            node, address = new_memory(like)
-            results.append(node)
-            for place in places:
-                words[place] = address
-        if self._own:
-            held = []  # until the tape has been played
-            for own in self._own:
-                storage = own.allocator.allocate(own.nbytes)
-                held.append(storage)
-                for place in own.places:
-                    words[place] = storage.address
-        tape.run()
+                words[place] = block.address
+        results = self._allocated(self.made)
+        own = self._allocated(self.own)  # held until the tape has been played
+        self.tape.run()
+        del own
         return results
+
+    def _allocated(self, wanted: Sequence[Made]) -> list[Block]:
+        blocks = []
+        words = self.tape.words
+        for one in wanted:
+            block = one.allocate(one.nbytes)
+            blocks.append(block)
+            for place in one.places:
+                words[place] = block.address
+        return blocks
 
 
 def prepare(
@@ -105,19 +101,22 @@ def prepare(
             for place in places[node]:
                 tape.words[place] = buffer_of(node).address
             fixed.add(node)
-    own = [
-        Own(node.arg.size * node.dtype.itemsize, allocator_of(node.arg.device), tuple(found))
-        for node, found in places.items()
-        if node not in fixed
-    ]
+    own = [_made(node, tuple(found)) for node, found in places.items() if node not in fixed]
     if tape.scratch_bytes and not keep:
-        own.append(Own(tape.scratch_bytes, allocator_of("CPU"), tuple(tape.scratch_places)))
+        scratch = new_buffer(tape.scratch_bytes, dtypes.uint8, "CPU")
+        own.append(_made(scratch, tuple(tape.scratch_places)))
     return Prepared(
         tape,
         [tuple(places.get(node, ())) for node in given],
-        [(node, tuple(places.get(node, ()))) for node in made],
+        [_made(node, tuple(places.get(node, ()))) for node in made],
         own,
     )
+
+
+def _made(node: UOp, places: Places) -> Made:
+    arg = node.arg
+    allocate = allocator_of(arg.device).allocate
+    return Made(node, arg.size * node.dtype.itemsize, allocate, places)
 
 
 def _step(call: UOp, programs: list[CPUProgram]) -> Step | None:

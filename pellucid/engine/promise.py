@@ -13,10 +13,11 @@ import weakref
 from dataclasses import dataclass
 
 from pellucid.engine import history
-from pellucid.engine.storage import Storage, stored_buffer
+from pellucid.engine.storage import Kind, Storage, Version, stored_buffer
 from pellucid.ir.arg import CheckArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.runtime.allocator import Block
 
 
 @dataclass
@@ -56,20 +57,26 @@ def hand_on(linear: UOp, compiled: UOp) -> None:
         _promises[compiled] = promise
 
 
-def replace(storage: Storage, before: UOp, after: UOp, *, is_new: bool = False) -> None:
-    """Let *storage* mean the realised node, and keep what differentiation needs.
-
-    is_new: the buffer was made for this value, so that no graph can read it yet.
-    """
+def replace(storage: Storage, before: UOp, after: UOp) -> None:
+    """Let *storage* mean the realised node, and keep what differentiation needs."""
     if storage.uop is not before:
         return  # written to meanwhile: its lazy value stands
     buffer = stored_buffer(after)
     assert buffer is not None, "a realised value stands in a buffer"
-    in_place = not is_new and any(node is buffer for node in before.toposort())
-    if in_place:
+    if any(node is buffer for node in before.toposort()):  # in place
         history.forget(buffer)
     elif before.op is not Ops.BUFFER:
         history.remember(buffer, before)
     storage.uop = after
     if storage.owner is not None and history.past_of(buffer) is None:
         history.mark_leaf(after, storage)
+
+
+def settle(storage: Storage, before: UOp, block: Block, kind: Kind) -> None:
+    """Let *storage* mean what stands in a block that was made for it, as `replace` does."""
+    if storage.uop is not before:
+        return
+    past = history.past_for(before)
+    storage.current = Version(None, block, kind, past)
+    if storage.owner is not None and past is None:
+        history.mark_leaf(storage.uop, storage)

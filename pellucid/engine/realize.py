@@ -28,7 +28,7 @@ from pellucid.engine.memory import buffer_of
 from pellucid.engine.promise import Promise
 from pellucid.engine.readers import computed_before
 from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
-from pellucid.engine.storage import Storage, live_storages, stored_buffer
+from pellucid.engine.storage import Storage, live_nodes, stored_buffer
 from pellucid.engine.undo import take_back
 from pellucid.ir import origin
 from pellucid.ir.op import Ops
@@ -171,7 +171,7 @@ def _pending(before: dict[Storage, UOp], written: set[UOp]) -> frozenset[UOp]:
     """The written buffers that keep their content, since a lazy value or a gradient reads it."""
     if not written:
         return frozenset()
-    others = [s.uop for s in live_storages() if s not in before]
+    others = [node for storage, node in live_nodes() if storage not in before]
     read = history.readers(others)
     read |= history.readers(node for node in before.values() if history.has_past(node))
     return frozenset(written & read)

@@ -25,10 +25,11 @@ from pellucid.engine.memory import buffer_of
 from pellucid.engine.prepared import Prepared, prepare
 from pellucid.engine.realize import realize, realize_storages, schedule, written_buffers
 from pellucid.engine.run import raise_failed_checks, run_call
-from pellucid.engine.storage import Storage, live_storages, stored_buffer
+from pellucid.engine.storage import Kind, Storage, Version, live_nodes, stored_buffer
 from pellucid.ir.arg import CallInfo, CheckArg
-from pellucid.ir.op import Ops
+from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp, all_nodes, new_buffer
+from pellucid.runtime.allocator import Block
 
 Finder = Callable[[], Storage | None]
 
@@ -54,7 +55,7 @@ class Replay:
 
     calls: tuple[UOp, ...]
     inputs: tuple[UOp, ...]
-    outputs: tuple[UOp, ...]
+    outputs: tuple[tuple[UOp, Shape], ...]
     externals: list[tuple[Finder, UOp]]
     states: list[State]
     draws: list[Draw]
@@ -64,65 +65,84 @@ class Replay:
     def __post_init__(self) -> None:
         kept = {buffer for _, buffer in self.externals} | set(self.inputs)
         made = {node for call in self.calls for node in call.src[1:]} - kept
-        self._made: list[UOp] = []
-        """For each output a BUFFER in whose place a new one comes in each run."""
+        self.kinds: list[Kind] = []
+        """For each output a BUFFER in whose place a new one comes in each run, and its shape."""
         copies = []
-        for output in self.outputs:
+        for output, shape in self.outputs:
+            like = output
             if output in made:
                 made.remove(output)
-                self._made.append(output)
             else:  # no kernel writes it, or it stands for an output already: it is copied
-                self._made.append(new_buffer(output.arg.size, output.dtype, output.arg.device))
-                copies.append(_copy(self._made[-1], output))
+                like = new_buffer(output.arg.size, output.dtype, output.arg.device)
+                copies.append(_copy(like, output))
+            self.kinds.append(Kind(like, shape))
         copies += [_copy(s.home, s.result) for s in self.states if s.result is not s.home]
         self.calls = (*self.calls, *copies)
         self._given = (*self.inputs, *(buffer for _, buffer in self.externals))
-        self._seen: list[UOp | None] = [None] * len(self.externals)
+        self._now: list[Version | None] = [None] * len(self.externals)
         """What each external storage meant in the last run."""
-        self._now = [buffer for _, buffer in self.externals]
-        """The BUFFER that each external storage had in the last run."""
         self._prepared: Prepared | None = None
         self._is_prepared = False
 
-    def run(self, inputs: Sequence[UOp]) -> list[UOp]:
-        """Run with other input BUFFERs; return the new BUFFERs of the outputs.
+    def run(self, inputs: Sequence[Version]) -> list[Version]:
+        """Run with other values as inputs, which are in memory; return those of the outputs.
 
         Raises Stale if a tensor that was used by the captured function does not exist any more.
         """
-        current = self._current() if self.externals else []
-        given = [*inputs, *self._now]
+        given = [*inputs, *self._current()]
         exchange: dict[UOp, UOp] = {}
         if self.states:
-            exchange = dict(zip(self._given, given, strict=True))
-            written = {exchange.get(state.home, state.home) for state in self.states}
-            protect(written, {id(storage) for storage in current})
+            given = self._apart(given)
+            exchange = dict(zip(self._given, map(_buffer, given), strict=True))
         if self.draws:
             self._draw()
         fresh = self._play(given)
         for state in self.states:
             self._settle(state, exchange)
         if self.checks:
-            exchange = dict(zip(self._given, given, strict=True))
-            exchange.update(zip(self._made, fresh, strict=True))
+            likes = [kind.like for kind in self.kinds]
+            exchange = dict(zip(self._given, map(_buffer, given), strict=True))
+            exchange.update(zip(likes, map(_buffer, fresh), strict=True))
             raise_failed_checks((exchange.get(node, node), check) for node, check in self.checks)
         return fresh
 
-    def _play(self, given: Sequence[UOp]) -> list[UOp]:
-        """Run all kernels; return the new BUFFERs of the outputs."""
+    @property
+    def is_pure(self) -> bool:
+        """Tell whether a run does nothing but make outputs."""
+        return not (self.states or self.draws or self.checks)
+
+    def is_current(self) -> bool:
+        """Tell whether all that a run reads besides its inputs is where it was in the last run."""
+        for (find, _), version in zip(self.externals, self._now, strict=True):
+            storage = find()
+            if storage is None or storage.current is not version:
+                return False
+        return True
+
+    def prepared(self) -> Prepared | None:
+        """The schedule as a tape, if it can be one; its outputs come in the order of `kinds`."""
         if not self._is_prepared:
-            self._prepared = prepare(self.calls, self._given, self._made, keep=True)
+            likes = [kind.like for kind in self.kinds]
+            self._prepared = prepare(self.calls, self._given, likes, keep=True)
             self._is_prepared = True
-        if self._prepared is not None and not current_options().debug:
-            return self._prepared.run(given)
-        fresh = [new_buffer(o.arg.size, o.dtype, o.arg.device) for o in self._made]
-        exchange = dict(zip(self._given, given, strict=True))
-        exchange.update(zip(self._made, fresh, strict=True))
+        return self._prepared
+
+    def _play(self, given: Sequence[Version]) -> list[Version]:
+        """Run all kernels; return the values of the outputs."""
+        prepared = self.prepared()
+        if prepared is not None and not current_options().debug:
+            blocks = prepared.run([_block(version) for version in given])
+            return [Version(None, b, kind) for b, kind in zip(blocks, self.kinds, strict=True)]
+        likes = [kind.like for kind in self.kinds]
+        fresh = [new_buffer(like.arg.size, like.dtype, like.arg.device) for like in likes]
+        exchange = dict(zip(self._given, map(_buffer, given), strict=True))
+        exchange.update(zip(likes, fresh, strict=True))
         for call in self.calls:
             run_call(call.with_sources(tuple([exchange.get(n, n) for n in call.src])), {})
-        return fresh
+        return [Version(b.reshape(k.shape)) for b, k in zip(fresh, self.kinds, strict=True)]
 
-    def _current(self) -> list[Storage]:
-        """The storages behind external buffers, in memory now; notes which buffers they have."""
+    def _current(self) -> list[Version]:
+        """The values of external storages, in memory now."""
         storages: list[Storage] = []
         changed = []
         for number, (find, _) in enumerate(self.externals):
@@ -130,17 +150,31 @@ class Replay:
             if storage is None:
                 raise Stale
             storages.append(storage)
-            if storage.uop is not self._seen[number]:
+            if storage.current is not self._now[number]:
                 changed.append(number)
         if changed:
             realize_storages([storages[number] for number in changed])
         for number in changed:
-            node = storages[number].uop
-            now = stored_buffer(node)
-            if now is None:
+            version = storages[number].current
+            if stored_buffer(version.named()) is None:
                 raise Stale
-            self._seen[number], self._now[number] = node, now
-        return storages
+            self._now[number] = version
+        return [version for version in self._now if version is not None]
+
+    def _apart(self, given: Sequence[Version]) -> list[Version]:
+        """See to it that nobody else reads the memory that will be written: not the values of
+        others, nor another place of the captured function (a tensor passed as an argument that is
+        written to as a state), which was captured as memory of its own.
+        """
+        places = dict(zip(self._given, given, strict=True))
+        homes = {state.home for state in self.states}
+        written = {_buffer(places[home]) if home in places else home for home in homes}
+        owners = {id(s) for state in self.states if (s := state.find()) is not None}
+        protect(written, owners)
+        return [
+            _copied(version) if home not in homes and _buffer(version) in written else version
+            for home, version in places.items()
+        ]
 
     def _draw(self) -> None:
         """Take new random numbers, from the second run on."""
@@ -165,6 +199,25 @@ class Replay:
             history.mark_leaf(storage.uop, storage)
 
 
+def _buffer(version: Version) -> UOp:
+    buffer = stored_buffer(version.named())
+    assert buffer is not None, "what a replay is given is in memory"
+    return buffer
+
+
+def _block(version: Version) -> Block:
+    block = version.in_memory()
+    assert block is not None, "what a replay is given is in memory"
+    return block
+
+
+def _copied(version: Version) -> Version:
+    """The same value in memory of its own."""
+    node = version.named()
+    stored = realize([UOp.make(Ops.CONTIGUOUS, node)])
+    return Version(next(iter(stored.values())))
+
+
 def _copy(target: UOp, source: UOp) -> UOp:
     """A CALL that copies a BUFFER."""
     marker = UOp(Ops.COPY, dtypes.void, (), target.arg.device)
@@ -180,8 +233,7 @@ def protect(written: set[UOp], owners: set[int]) -> None:
         return
     lazy: list[Storage] = []
     stored: list[UOp] = []
-    for storage in live_storages():
-        node = storage.uop
+    for storage, node in live_nodes():
         buffer = stored_buffer(node)
         if buffer is None:
             if id(storage) not in owners and not written.isdisjoint(_buffers_below(node)):
@@ -261,7 +313,7 @@ def make_replay(
     return Replay(
         compiled.src,
         tuple(inputs),
-        tuple(buffers[: len(outputs)]),
+        tuple([(b, node.known_shape) for b, node in zip(buffers, outputs, strict=False)]),
         externals,
         made,
         draws,
@@ -285,7 +337,7 @@ def _settled_before(
     for node in UOp.sink(*wanted).toposort(lambda n: n not in known):
         if node in known:
             found[node] = known[node]
-    others = [s.uop for s in live_storages() if s.uop not in found]
+    others = [node for _, node in live_nodes() if node not in found]
     pending = written_buffers(found) & history.readers(others)
     stored = realize(list(found), pending=frozenset(pending))
     exchange = {node: stored[node] for node in found if node in stored}

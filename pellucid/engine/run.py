@@ -8,6 +8,7 @@ meaning.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -29,6 +30,13 @@ Variables = Mapping[str, int]
 
 engine_lock = threading.RLock()
 """Held while a schedule is made and run, and while storages change because of it."""
+
+# A child has only the thread that forked: the lock must not be with another one at that moment.
+os.register_at_fork(
+    before=engine_lock.acquire,
+    after_in_parent=engine_lock.release,
+    after_in_child=engine_lock.release,
+)
 
 _loaded: weakref.WeakKeyDictionary[UOp, dict[str, Program]] = weakref.WeakKeyDictionary()
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pellucid.engine import history
-from pellucid.engine.storage import live_storages
+from pellucid.engine.storage import live_nodes
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, all_nodes
 
 
 def take_back(failed: set[UOp]) -> None:
     """Let every storage forget the writes that depend on one of the CHECKs that *failed*."""
-    bad = _writes_with(failed, [s.uop for s in live_storages()])
+    bad = _writes_with(failed, [node for _, node in live_nodes()])
     if not bad:
         return
-    for storage in live_storages():
-        before = storage.uop
+    for storage, before in live_nodes():
         after = before.substitute(bad)
         if after is before:
             continue

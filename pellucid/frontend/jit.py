@@ -32,9 +32,10 @@ from pellucid.engine.capture import Listener
 from pellucid.engine.realize import written_buffers
 from pellucid.engine.replay import Replay, Stale, make_replay, protect
 from pellucid.engine.run import engine_lock
-from pellucid.engine.storage import Storage, live_storages, stored_buffer
+from pellucid.engine.storage import Kind, Storage, Version, live_storages, stored_buffer
+from pellucid.frontend.straight import Result, StraightWay, asks_gradient, straight_way
 from pellucid.frontend.tensor import Tensor
-from pellucid.frontend.value import Window, grad_enabled
+from pellucid.frontend.value import DETACHED, Window, grad_enabled
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, new_buffer
 
@@ -42,6 +43,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 MOST_CAPTURES: Final = 32
 _MOST_ATTEMPTS: Final = 3
+_COMPARED_BY_VALUE: Final = (dict, list, tuple, set, frozenset, np.ndarray, np.generic, Tensor)
 
 
 @dataclass
@@ -53,6 +55,24 @@ class _Entry:
     replay: Replay | None = None
     captured: _Captured | None = None
     keep: list[Any] = field(default_factory=list)
+    straight: list[StraightWay | None] = field(default_factory=list)
+
+    def straight_way(self, args: tuple[Any, ...]) -> StraightWay | None:
+        """The straight way for calls of this kind, which is looked for once."""
+        if not self.straight:
+            assert self.replay is not None, "only a captured call is replayed"
+            assert self.captured is not None, "a captured call knows how to finish"
+            result = self.captured.only_result()
+            way = None
+            if result is not None and not any(map(_can_change, args)):
+                way = straight_way(self.replay, args, result)
+            self.straight.append(way)
+        return self.straight[0]
+
+    def forget(self) -> None:
+        """Forget what was captured."""
+        self.replay = self.captured = None
+        self.straight.clear()
 
 
 class Jit(Generic[P, R]):
@@ -61,6 +81,8 @@ class Jit(Generic[P, R]):
     def __init__(self, function: Callable[P, R]) -> None:
         self.function = function
         self._entries: dict[Any, _Entry] = {}
+        self._straight: StraightWay | None = None
+        """The way of the last call, if it is a straight one."""
         self._warned = False
         functools.update_wrapper(self, function)
 
@@ -74,10 +96,21 @@ class Jit(Generic[P, R]):
 
     def reset(self) -> None:
         """Forget all captures."""
-        self._entries.clear()
+        with engine_lock:
+            self._entries.clear()
+            self._straight = None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, or replay what it came down to."""
+        straight = self._straight
+        if straight is not None and not kwargs:
+            result = straight(args)
+            if result is not None:
+                return result  # type: ignore[return-value]
+        return self._called(args, kwargs)
+
+    def _called(self, args: Any, kwargs: Any) -> R:
+        """Find out which kind of call it is, and whether it was captured."""
         if capture.listener() is not None:
             return self.function(*args, **kwargs)  # part of an outer capture
         tensors: list[Tensor] = []
@@ -90,9 +123,14 @@ class Jit(Generic[P, R]):
             entry.calls += 1
             if entry.replay is not None:
                 try:
-                    return self._replayed(entry, tensors)
+                    result = self._replayed(entry, tensors)
                 except Stale:
-                    entry.replay, entry.captured, entry.calls = None, None, 1
+                    self._straight = None
+                    entry.forget()
+                    entry.calls = 1
+                else:
+                    self._straight = None if kwargs else entry.straight_way(args)
+                    return result
             if entry.calls == 1 or entry.attempts >= _MOST_ATTEMPTS:
                 return self._plain(args, kwargs)
             return self._captured(entry, args, kwargs, tensors)
@@ -130,8 +168,8 @@ class Jit(Generic[P, R]):
         assert entry.replay is not None, "only a captured call is replayed"
         assert entry.captured is not None, "a captured call knows how to finish"
         entry.captured.check()
-        buffers = entry.replay.run(_input_buffers(tensors))
-        return entry.captured.finish(buffers, tensors)  # type: ignore[no-any-return]
+        values = entry.replay.run(_inputs(tensors))
+        return entry.captured.finish(values, tensors)  # type: ignore[no-any-return]
 
     def _captured(self, entry: _Entry, args: Any, kwargs: Any, tensors: list[Tensor]) -> R:
         entry.attempts += 1
@@ -157,7 +195,7 @@ class Jit(Generic[P, R]):
         answer = self._replayed(entry, tensors)
         run.settle_escaped()
         if run.escaped:
-            entry.replay = entry.captured = None
+            entry.forget()
             if entry.attempts >= _MOST_ATTEMPTS:
                 self._warn(
                     "keeps tensors that it makes, besides what it returns, so it runs without jit. "
@@ -246,7 +284,8 @@ class _Captured:
         self.replay = make_replay(
             outputs, changed, inputs, before.nodes, before.finders, heard.draws
         )
-        self.buffers: list[UOp] = []
+        self.kept: list[Version] = []
+        """What the tensors that the function kept mean after the last run."""
         self._forget_graphs()
 
     def _forget_graphs(self) -> None:
@@ -260,23 +299,29 @@ class _Captured:
         """Raise Stale where a gradient would now be added to one that did not exist before."""
         self.grads.check()
 
-    def finish(self, buffers: list[UOp], tensors: list[Tensor]) -> Any:
+    def only_result(self) -> Result | None:
+        """What kind of tensor a call gives, if that is one tensor, and all that it does."""
+        if self.writes or self.escaped or self.grads.is_asked:
+            return None
+        return self.result.only_tensor(self.replay.kinds)
+
+    def finish(self, values: list[Version], tensors: list[Tensor]) -> Any:
         """Make the results of one run."""
-        parts = iter(buffers)
+        parts = iter(values)
         result = self.result.build(parts)
         self.grads.give(parts, tensors)
         for index, storage in self.writes:
-            tensors[index].assign(_tensor_on(next(parts), storage.uop.known_shape, storage.device))
-        self.buffers = list(parts)
+            tensors[index].assign(_tensor_on(next(parts), storage.device))
+        self.kept = list(parts)
         return result
 
     def settle_escaped(self) -> None:
         """Let tensors that the function kept mean what this run found."""
-        for storage, buffer in zip(self.escaped, self.buffers, strict=True):
-            storage.uop = buffer.reshape(storage.uop.known_shape)
+        for storage, version in zip(self.escaped, self.kept, strict=True):
+            storage.current = version
             if storage.owner is not None:
                 history.mark_leaf(storage.uop, storage)
-        self.buffers = []
+        self.kept = []
 
 
 class _Plan:
@@ -294,12 +339,22 @@ class _Plan:
             place = places.setdefault(id(storage), len(self.storages))
             if place == len(self.storages):
                 self.storages.append(storage)
-            self.recipes[id(tensor)] = place, Window(tensor._window, Ops.DETACH, None)
-        self.kinds = [(storage.uop.known_shape, storage.device) for storage in self.storages]
+            window = tensor._window
+            detached = DETACHED if window is None else Window(window, Ops.DETACH, None)
+            self.recipes[id(tensor)] = place, detached
+        self.devices = [storage.device for storage in self.storages]
 
-    def build(self, parts: Iterator[UOp]) -> Any:
+    def only_tensor(self, kinds: list[Kind]) -> Result | None:
+        """What kind of tensor the result is, if it is one that is computed."""
+        tensor = self.shape
+        if not (isinstance(tensor, Tensor) and self.recipes and len(kinds) == 1):
+            return None
+        _, window = self.recipes[id(tensor)]
+        return Result(kinds[0], self.devices[0], window, tensor._shape, tensor._dtype)
+
+    def build(self, parts: Iterator[Version]) -> Any:
         """Put new tensors in the places of those that were captured."""
-        made = [Storage(next(parts).reshape(shape), device) for shape, device in self.kinds]
+        made = [Storage(next(parts), device) for device in self.devices]
 
         def exchange(tensor: Tensor) -> Tensor:
             recipe = self.recipes.get(id(tensor))
@@ -355,13 +410,18 @@ class _GradPlan:
             if leaf is not None and leaf._grad is not None:
                 raise Stale
 
-    def give(self, parts: Iterator[UOp], tensors: list[Tensor]) -> None:
+    @property
+    def is_asked(self) -> bool:
+        """Tell whether gradients change at all."""
+        return bool(self.values or self.marked or self.must_be_none or self.cleared)
+
+    def give(self, parts: Iterator[Version], tensors: list[Tensor]) -> None:
         """Set the gradients of one run."""
         for index in self.cleared:
             tensors[index]._grad = None
         if not (self.values or self.marked):
             return
-        made = [_tensor_on(next(parts), v._shape, v.device) for v in self.values]
+        made = [_tensor_on(next(parts), v.device) for v in self.values]
         for ref, grad in zip(self.targets, made, strict=False):
             leaf = ref()
             if leaf is not None:
@@ -420,19 +480,19 @@ def _buffer(node: UOp) -> UOp:
     return found
 
 
-def _input_buffers(tensors: list[Tensor]) -> list[UOp]:
-    """The BUFFERs of arguments, in memory; a window is copied out."""
+def _inputs(tensors: list[Tensor]) -> list[Version]:
+    """The values of arguments, in memory; a window is copied out."""
     ready = []
     for tensor in tensors:
-        buffer = stored_buffer(tensor._storage.uop)
-        if buffer is None or not (tensor._window is None or _is_whole(tensor)):
+        version = tensor._storage.current
+        if version.in_memory() is None or not (tensor._window is None or _is_whole(tensor)):
             break
-        ready.append(buffer)
+        ready.append(version)
     else:
         return ready
     wholes = [t if _is_whole(t) else t.contiguous() for t in tensors]
     wholes[0].realize(*wholes[1:])
-    return [_buffer(t._storage.uop) for t in wholes]
+    return [t._storage.current for t in wholes]
 
 
 def _is_whole(tensor: Tensor) -> bool:
@@ -445,9 +505,10 @@ def _is_whole(tensor: Tensor) -> bool:
     return True
 
 
-def _tensor_on(buffer: UOp, shape: tuple[int, ...], device: str) -> Tensor:
-    storage = Storage(buffer.reshape(shape), device)
-    return Tensor._on(storage, None, shape, buffer.dtype)
+def _tensor_on(value: Version, device: str) -> Tensor:
+    storage = Storage(value, device)
+    node = storage.uop
+    return Tensor._on(storage, None, node.known_shape, node.dtype)
 
 
 def _surroundings() -> Any:
@@ -495,10 +556,14 @@ def _key_of_call(args: Any, kwargs: Any, tensors: list[Tensor], keep: list[Any])
             return _key_of((args, kwargs), tensors, keep, "arguments")
         alias = next((i for i in range(number) if args[i] is value), -1) if number else -1
         tensors.append(value)
-        storage = value._storage
-        grads = storage.requires_grad if storage.owner is not None and value.is_leaf else False
-        key.append((value._shape, value._dtype, storage.device, alias, grads))
+        kind = value._shape, value._dtype, value.device, alias, asks_gradient(value)
+        key.append(kind)
     return tuple(key) if not kwargs else _key_of((args, kwargs), tensors, keep, "arguments")
+
+
+def _can_change(value: Any) -> bool:
+    """Tell whether an argument may be another value though it is the same object."""
+    return isinstance(value, _COMPARED_BY_VALUE) and type(value) is not Tensor
 
 
 def _key_of(value: Any, tensors: list[Tensor], keep: list[Any], name: str) -> Any:
@@ -506,8 +571,7 @@ def _key_of(value: Any, tensors: list[Tensor], keep: list[Any], name: str) -> An
     if isinstance(value, Tensor):
         alias = next((i for i, t in enumerate(tensors) if t is value), -1)
         tensors.append(value)
-        grads = value._storage.requires_grad if value.is_leaf else False
-        return "tensor", value.shape, value.dtype, value.device, alias, grads
+        return "tensor", value.shape, value.dtype, value.device, alias, asks_gradient(value)
     if value is None or isinstance(value, bool | int | str | bytes):
         return type(value).__name__, value
     if isinstance(value, float):

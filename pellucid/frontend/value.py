@@ -15,7 +15,7 @@ import math
 import weakref
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import DeviceError, DTypeError, ShapeError, user_location
@@ -56,6 +56,10 @@ class Window(NamedTuple):
             found.append(step)
             step = step.before
         return found[::-1]
+
+
+DETACHED: Final = Window(None, Ops.DETACH, None)
+"""All of a storage, without its gradient: what calls of captured functions give."""
 
 
 class Value:
@@ -127,10 +131,12 @@ class Value:
     @property
     def uop(self) -> UOp:
         """The node of the graph that is the value of now."""
-        base, known = self._storage.current
+        version = self._storage.current
+        base = version.node or version.named()
         window = self._window
         if window is None:
             return base
+        known = version.windows
         todo: list[Window] = []
         while window is not None and id(window) not in known:
             todo.append(window)

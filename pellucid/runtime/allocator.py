@@ -1,14 +1,15 @@
 """Host memory for buffers: aligned, reused, counted, and refused before the system runs out.
 
-    allocate(1000) -> Storage of 1024 bytes -> forgotten -> kept for the next of 961 to 1024
+    allocate(1000) -> Block of 1024 bytes -> forgotten -> kept for the next of 961 to 1024
 
 A fresh page costs more than the work that a small kernel does on it (the operating system has to
 find and clear it), so freed blocks are kept by size class and handed out again. Classes are eighths
 between powers of two: at most an eighth of a block is unused. Blocks of 2 MB and more start on a
 2 MB boundary and ask for huge pages, which is worth 25-30 % on every stream of data.
 
-Storage comes back from `__del__`, which may run in the middle of anything, the allocator included.
-It is therefore only put on a queue (an atomic append) and sorted in at the next request.
+A block comes back from `__del__`, which may run in the middle of anything, the allocator included.
+It is therefore only put on a queue (an atomic append) and sorted in at the next request, unless it
+is just what that asks for: a loop that gives back what it takes gets the same block each time.
 
 Source: size classes after Evans, "A scalable concurrent malloc(3) implementation for
 FreeBSD", 2006.
@@ -35,27 +36,29 @@ HUGE_PAGE_BYTES: Final = 2 << 20
 _CHECK_EVERY_BYTES: Final = 16 << 20
 
 
-class Storage:
-    """A block of memory; it goes back to its allocator when the last user forgets it."""
+Span = tuple[int, int, object]
+"""Address, capacity, and what keeps the memory there: all that an allocator needs to know."""
 
-    __slots__ = ("__weakref__", "_home", "_keep_alive", "address", "capacity")
 
-    def __init__(
-        self, address: int, capacity: int, keep_alive: object, home: deque[_Block] | None
-    ) -> None:
-        self.address = address
-        self.capacity = capacity
-        self._keep_alive = keep_alive
+class Block:
+    """A span of memory in use; it goes back to its allocator when the last user forgets it."""
+
+    __slots__ = ("__weakref__", "_home", "_span", "address")
+
+    def __init__(self, span: Span, home: deque[Span] | None) -> None:
+        self.address = span[0]
+        self._span = span
         self._home = home
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that may be used."""
+        return self._span[1]
 
     def __del__(self) -> None:
         home = self._home
         if home is not None:
-            home.append((self.address, self.capacity, self._keep_alive))
-
-
-_Block = tuple[int, int, object]
-"""Address, capacity, and what keeps the memory there: what is left of a Storage."""
+            home.append(self._span)
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class AllocatorStatistics:
 class Allocator(Protocol):
     """What a device needs from its memory."""
 
-    def allocate(self, size_bytes: int) -> Storage:
-        """Return storage of at least *size_bytes*."""
+    def allocate(self, size_bytes: int) -> Block:
+        """Return a block of at least *size_bytes*."""
 
     def trim(self) -> int:
         """Give unused memory back to the system; return how many bytes that was."""
@@ -106,27 +109,31 @@ class HostAllocator:
         self._resident_bytes = resident_bytes or _resident_bytes
         self._held_limit_bytes = held_limit_bytes
         self._lock = threading.Lock()
-        self._free: dict[int, list[_Block]] = {}
-        self._returned: deque[_Block] = deque()
+        self._free: dict[int, list[Span]] = {}
+        self._returned: deque[Span] = deque()
         self._in_use = self._peak = self._held = self._unchecked = 0
         self._num_fresh = self._num_reused = 0
         _all_allocators.add(self)
 
-    def allocate(self, size_bytes: int) -> Storage:
-        """Return storage of at least *size_bytes* bytes, old if possible, else fresh.
+    def allocate(self, size_bytes: int) -> Block:
+        """Return a block of at least *size_bytes* bytes, old if possible, else fresh.
 
         Errors: AllocationError, at once, when the memory is not there.
         """
         capacity = size_class(size_bytes)
         with self._lock:
-            if self._returned:
+            returned = self._returned
+            if returned:
+                if len(returned) == 1 and returned[0][1] == capacity:
+                    self._num_reused += 1  # it is counted as in use until it is sorted in
+                    return Block(returned.popleft(), returned)
                 self._collect()
-            blocks = self._free.get(capacity)
-            storage = self._reused(blocks.pop()) if blocks else self._fresh(capacity, size_bytes)
+            spans = self._free.get(capacity)
+            block = self._reused(spans.pop()) if spans else self._fresh(capacity, size_bytes)
             self._in_use += capacity
             if self._in_use > self._peak:
                 self._peak = self._in_use
-        return storage
+        return block
 
     def trim(self) -> int:
         """Give the blocks held for reuse back to the system; return how many bytes that was."""
@@ -146,20 +153,19 @@ class HostAllocator:
         """Replace the lock: in a forked child its owner may not exist any more."""
         self._lock = threading.Lock()
 
-    def _reused(self, block: _Block) -> Storage:
-        address, capacity, keep_alive = block
-        self._held -= capacity
+    def _reused(self, span: Span) -> Block:
+        self._held -= span[1]
         self._num_reused += 1
-        return Storage(address, capacity, keep_alive, self._returned)
+        return Block(span, self._returned)
 
-    def _fresh(self, capacity: int, size_bytes: int) -> Storage:
+    def _fresh(self, capacity: int, size_bytes: int) -> Block:
         self._check_available(capacity, size_bytes)
         try:
-            address, keep_alive = _map_block(capacity)
+            span = _mapped(capacity)
         except (MemoryError, OSError, OverflowError, ValueError):
             raise self._refusal(size_bytes, self._available_bytes()) from None
         self._num_fresh += 1
-        return Storage(address, capacity, keep_alive, self._returned)
+        return Block(span, self._returned)
 
     def _check_available(self, capacity: int, size_bytes: int) -> None:
         """Refuse what would end in the system killing this process.
@@ -195,11 +201,11 @@ class HostAllocator:
     def _collect(self) -> None:
         """Sort in what came back since the last request. Called with the lock held."""
         while self._returned:
-            block = self._returned.popleft()
-            capacity = block[1]
+            span = self._returned.popleft()
+            capacity = span[1]
             self._in_use -= capacity
             self._held += capacity
-            self._free.setdefault(capacity, []).append(block)
+            self._free.setdefault(capacity, []).append(span)
         if self._held_limit_bytes is None:
             self._held_limit_bytes = _total_memory_bytes() // 4
         if self._held > self._held_limit_bytes:
@@ -209,9 +215,9 @@ class HostAllocator:
         """Drop held blocks, largest first, until at most *keep_bytes* are left."""
         before = self._held
         for capacity in sorted(self._free, reverse=True):
-            blocks = self._free[capacity]
-            while blocks and self._held > keep_bytes:
-                blocks.pop()
+            spans = self._free[capacity]
+            while spans and self._held > keep_bytes:
+                spans.pop()
                 self._held -= capacity
         return before - self._held
 
@@ -254,19 +260,19 @@ def human_bytes(size_bytes: int) -> str:
     return f"{size / 1024:.4g} EiB"
 
 
-def _map_block(capacity: int) -> tuple[int, object]:
-    """Return the address of *capacity* fresh bytes, aligned, and what keeps them there."""
+def _mapped(capacity: int) -> Span:
+    """Return *capacity* fresh bytes, aligned."""
     if capacity < HUGE_PAGE_BYTES:
         memory: object = (ctypes.c_char * (capacity + ALIGNMENT_BYTES))()
         address = ctypes.addressof(memory)  # type: ignore[arg-type]
-        return address + -address % ALIGNMENT_BYTES, memory
+        return address + -address % ALIGNMENT_BYTES, capacity, memory
     pages = mmap.mmap(-1, capacity + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # the system was built without huge pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     anchor = ctypes.c_char.from_buffer(pages)
     address = ctypes.addressof(anchor)
-    return address + -address % HUGE_PAGE_BYTES, anchor
+    return address + -address % HUGE_PAGE_BYTES, capacity, anchor
 
 
 def available_memory_bytes() -> int:
@@ -323,22 +329,22 @@ class NullAllocator:
     """Counts bytes and hands out none: what the NULL device has for memory.
 
     >>> memory = NullAllocator()
-    >>> storage = memory.allocate(1 << 60)
-    >>> storage.address, memory.statistics().in_use_bytes == 1 << 60
+    >>> block = memory.allocate(1 << 60)
+    >>> block.address, memory.statistics().in_use_bytes == 1 << 60
     (0, True)
     """
 
     def __init__(self) -> None:
-        self._returned: deque[_Block] = deque()
+        self._returned: deque[Span] = deque()
         self._in_use = self._peak = self._num_fresh = 0
 
-    def allocate(self, size_bytes: int) -> Storage:
-        """Return storage that has a size and no address."""
+    def allocate(self, size_bytes: int) -> Block:
+        """Return a block that has a size and no address."""
         self._collect()
         self._in_use += size_bytes
         self._peak = max(self._peak, self._in_use)
         self._num_fresh += 1
-        return Storage(0, size_bytes, None, self._returned)
+        return Block((0, size_bytes, None), self._returned)
 
     def trim(self) -> int:
         """Nothing is held for reuse."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import DeviceError, DTypeError, ShapeError
-from pellucid.runtime.allocator import Allocator, Storage
+from pellucid.runtime.allocator import Allocator, Block
 from pellucid.runtime.registry import allocator_of, canonical_device
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +53,7 @@ class Buffer:
     [2.0, 3.0]
     """
 
-    __slots__ = ("__weakref__", "_base", "_owner", "_storage", "device", "dtype", "offset", "size")
+    __slots__ = ("__weakref__", "_base", "_block", "_owner", "device", "dtype", "offset", "size")
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Buffer:
         self.offset: int = offset_bytes
         self._base = base
         self._owner: Allocator = allocator or allocator_of(device)
-        self._storage: Storage | None = None
+        self._block: Block | None = None
 
     @property
     def nbytes(self) -> int:
@@ -90,22 +90,22 @@ class Buffer:
     @property
     def is_allocated(self) -> bool:
         """True once there is memory behind the buffer."""
-        return self.base._storage is not None
+        return self.base._block is not None
 
     @property
-    def storage(self) -> Storage:
+    def block(self) -> Block:
         """The memory itself, allocated now if it was not before."""
         base = self if self._base is None else self._base
-        if base._storage is None:
+        if base._block is None:
             with _first_use:
-                if base._storage is None:
-                    base._storage = base._owner.allocate(base.nbytes)
-        return base._storage
+                if base._block is None:
+                    base._block = base._owner.allocate(base.nbytes)
+        return base._block
 
     @property
     def address(self) -> int:
         """Where the first element is. Errors: DeviceError when the device has no memory."""
-        address = self.storage.address
+        address = self.block.address
         if address == 0:
             raise DeviceError(
                 f"{self.device} has no memory that could be read or written",
@@ -143,7 +143,7 @@ class Buffer:
         """
         scalar = self.dtype.scalar
         kind = _NUMPY_TYPES.get(scalar.name) or scalar.name
-        window = _Window(self.storage, self.address, self.size * self.dtype.lanes, np.dtype(kind))
+        window = _Window(self.block, self.address, self.size * self.dtype.lanes, np.dtype(kind))
         return np.asarray(window)
 
     def copy_from(self, source: Array | bytes | bytearray | memoryview) -> None:
@@ -172,7 +172,7 @@ class Buffer:
         return self._bytes().tobytes()
 
     def _bytes(self) -> Array:
-        return np.asarray(_Window(self.storage, self.address, self.nbytes, np.dtype(np.uint8)))
+        return np.asarray(_Window(self.block, self.address, self.nbytes, np.dtype(np.uint8)))
 
     def __repr__(self) -> str:
         state = "allocated" if self.is_allocated else "not allocated"
@@ -180,10 +180,10 @@ class Buffer:
 
 
 class _Window:
-    """What numpy needs to show memory; numpy holds it, and it holds the storage."""
+    """What numpy needs to show memory; numpy holds it, and it holds the block."""
 
-    def __init__(self, storage: Storage, address: int, size: int, dtype: np.dtype[Any]) -> None:
-        self._storage = storage
+    def __init__(self, block: Block, address: int, size: int, dtype: np.dtype[Any]) -> None:
+        self._block = block
         self.__array_interface__ = {
             "shape": (size,),
             "typestr": dtype.str,
@@ -192,12 +192,11 @@ class _Window:
         }
 
 
-def new_allocated(device: str, size_elems: int, dtype: DType) -> tuple[Buffer, int]:
-    """Return a new buffer with its memory, and the address: what a first use comes to, in one."""
+def buffer_on(block: Block, device: str, size_elems: int, dtype: DType) -> Buffer:
+    """Return a buffer whose elements stand in a *block* that its device has allocated."""
     buffer = Buffer(device, size_elems, dtype)
-    storage = buffer._owner.allocate(size_elems * dtype.itemsize)
-    buffer._storage = storage
-    return buffer, storage.address
+    buffer._block = block
+    return buffer
 
 
 def import_array(device: str, array: Array, dtype: DType) -> Buffer:
@@ -208,6 +207,5 @@ def import_array(device: str, array: Array, dtype: DType) -> Buffer:
     """
     if not array.flags.c_contiguous or array.nbytes % dtype.itemsize:
         raise ShapeError("only a contiguous array of whole elements can be imported without a copy")
-    buffer = Buffer(device, array.nbytes // dtype.itemsize, dtype)
-    buffer._storage = Storage(array.ctypes.data, array.nbytes, array, None)
-    return buffer
+    block = Block((array.ctypes.data, array.nbytes, array), None)
+    return buffer_on(block, device, array.nbytes // dtype.itemsize, dtype)

@@ -101,7 +101,7 @@ class BoundCall:
         self._buffers = tuple([buffer.address for buffer in buffers])
         self._num_threads = num_threads
         self._scratch_bytes = scratch_bytes
-        self._keep_alive = [buffer.storage for buffer in buffers]
+        self._keep_alive = [buffer.block for buffer in buffers]
         self._tape = self._with_vars(())
 
     def _with_vars(self, vars: Sequence[int]) -> Tape:

@@ -267,6 +267,40 @@ def test_a_tensor_that_shares_a_buffer_with_state_keeps_its_value() -> None:
     assert same.tolist() == [1, 2]
 
 
+def test_an_argument_that_shares_a_buffer_with_state_keeps_its_value() -> None:
+    w = Tensor([1, 2, 3, 4], dtype=dtypes.uint8).realize()
+
+    @jit
+    def step(x: Tensor) -> None:
+        w.assign(w + x.flip(0))
+
+    expected = np.array([1, 2, 3, 4], np.uint8)
+    for _ in range(5):
+        same = w.abs()
+        assert same.is_realized
+        step(same)
+        assert same.tolist() == expected.tolist()
+        expected = expected + expected[::-1]
+        assert w.tolist() == expected.tolist()
+
+
+def test_a_state_as_an_argument_is_read_as_it_was() -> None:
+    w = Tensor([1.0, 2.0, 3.0, 4.0]).realize()
+    other = Tensor([1.0, 10.0, 100.0, 1000.0]).realize()
+
+    @jit
+    def step(x: Tensor) -> None:
+        w.assign(w + x.flip(0))
+
+    expected = np.array([1.0, 2.0, 3.0, 4.0])
+    for turn in range(8):
+        given = w if turn > 3 and turn % 2 else other
+        added = expected if given is w else np.array([1.0, 10.0, 100.0, 1000.0])
+        step(given)
+        expected = expected + added[::-1]
+        assert w.tolist() == expected.tolist()
+
+
 def test_gradients_that_are_cleared_outside_or_not() -> None:
     w = Tensor([3.0], requires_grad=True)
 
