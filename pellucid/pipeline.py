@@ -36,6 +36,7 @@ from pellucid.codegen.collapse_reductions import collapse_reductions
 from pellucid.codegen.decompose_ops import decompose_ops
 from pellucid.codegen.emulate_dtypes import emulate_dtypes
 from pellucid.codegen.expand_ranges import expand_ranges
+from pellucid.codegen.follow_hints import follow_hints
 from pellucid.codegen.linearize import linearize
 from pellucid.codegen.lower_reductions import lower_reductions
 from pellucid.codegen.move_validity_into_gates import move_validity_into_gates
@@ -260,6 +261,13 @@ KERNEL_PIPELINE = checked(
             NATIVE,
             NATIVE,
             why="loops that could stand in any order are given one, from their data dependences",
+        ),
+        Stage(
+            follow_hints,
+            NATIVE,
+            NATIVE,
+            why="memory is asked for ahead of its use, and written past the caches, as advised",
+            after={"add_control_flow": "the innermost loop of an access is that of one END"},
         ),
     ]
 )

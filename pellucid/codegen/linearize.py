@@ -58,7 +58,7 @@ class _Order:
                 within = node.src[1] if node.op is Ops.END else around
                 effects = node.src[:1] if node.op is Ops.END else node.src
                 for effect in effects:
-                    if effect.op in (Ops.GROUP, Ops.END, Ops.STORE):
+                    if effect.op in (Ops.GROUP, Ops.END, Ops.STORE, Ops.PREFETCH):
                         inside.setdefault(effect, within)
             if node.op is Ops.END:
                 axis = node.src[1]

@@ -142,17 +142,31 @@ class Action:
 
 
 @dataclass(frozen=True)
+class Hint:
+    """Advice on how a kernel touches the parameter at a slot; it changes no value.
+
+    kind: "prefetch", ask for what lies *ahead* elements further on, while this is worked at;
+    "stream", write past the caches, which keep what is there.
+    """
+
+    kind: str
+    slot: int
+    ahead: int = 0
+
+
+@dataclass(frozen=True)
 class KernelInfo:
     """What a SINK says of its kernel: name, actions asked for (None: let us choose) and applied.
 
     *ordered* marks a kernel whose iterations must run in order on one thread, one at a time
-    (a scatter, where the last write wins or sums pile up).
+    (a scatter, where the last write wins or sums pile up).  *hints* are left by actions.
     """
 
     name: str = "kernel"
     actions: tuple[Action, ...] | None = None
     applied: tuple[Action, ...] = ()
     ordered: bool = False
+    hints: tuple[Hint, ...] = ()
 
 
 @dataclass(frozen=True)

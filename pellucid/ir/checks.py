@@ -19,6 +19,7 @@ from pellucid.core.dtype import dtypes, to_scalar
 from pellucid.core.target import Target
 from pellucid.ir import arg as records
 from pellucid.ir.arg import AxisKind
+from pellucid.ir.bounds import alignment
 from pellucid.ir.op import REDUCE_OPS, TRANSCENDENTAL, Group, Op, Ops
 from pellucid.ir.uop import UOp, arg_text
 
@@ -423,6 +424,20 @@ def accesses_fit_their_index(node: UOp) -> Message:
     return None
 
 
+def streamed_stores_are_whole_vectors(node: UOp) -> Message:
+    """A streamed STORE goes to a PARAM, ungated, by aligned vectors of 16 bytes or more."""
+    if node.op is not Ops.STORE or node.arg is None:
+        return None
+    index, value = node.src[:2]
+    if len(node.src) > 2 or value.dtype.itemsize < 16:
+        return f"STORE 'stream' of {value.dtype}" + (" with a gate" if len(node.src) > 2 else "")
+    storage = index.src[0]
+    while storage.op is Ops.AFTER:
+        storage = storage.src[0]
+    is_aligned = alignment(index.src[1]) % value.dtype.lanes == 0
+    return None if storage.op is Ops.PARAM and is_aligned else "STORE 'stream' off its alignment"
+
+
 def loads_have_fallback_and_gate(node: UOp) -> Message:
     """A LOAD has a fallback and a gate, or neither."""
     return (
@@ -690,6 +705,8 @@ _ARGS: Final[dict[Op, tuple[Callable[[Any], bool], str]]] = {
     Ops.STAGE: _record(records.StageArg),
     Ops.LANE: (lambda arg: _is_count(arg) or _are_counts(arg), "a lane, or a tuple of lanes"),
     Ops.SINK: (lambda arg: arg is None or isinstance(arg, records.KernelInfo), "a KernelInfo"),
+    Ops.STORE: (lambda arg: arg in (None, "stream"), "None or 'stream'"),
+    Ops.PREFETCH: (lambda arg: arg in (None, "write"), "None or 'write'"),
     Ops.CALL: _record(records.CallInfo),
     Ops.SOURCE: (lambda arg: isinstance(arg, str), "text"),
     Ops.BINARY: (lambda arg: isinstance(arg, bytes), "bytes"),

@@ -124,6 +124,7 @@ _KERNEL_CHECKS: Final[tuple[Check, ...]] = (
     checks.accesses_go_through_an_index,
     checks.accesses_fit_their_index,
     checks.loads_have_fallback_and_gate,
+    checks.streamed_stores_are_whole_vectors,
     checks.reduce_has_no_axes_left,
 )
 _SCALAR_CHECKS: Final[tuple[Check, ...]] = (

@@ -583,8 +583,18 @@ class Ops:
         "Read; where the gate is false, the fallback and no access.",
         like(),
     )
-    STORE = row(Group.MEMORY, "index value gate?", "Write, where the gate is true.", nothing)
-    PREFETCH = row(Group.MEMORY, "index", "Ask for a cache line soon.", nothing)
+    STORE = row(
+        Group.MEMORY,
+        "index value gate?",
+        "Write, where the gate is true; arg 'stream': past the caches.",
+        nothing,
+    )
+    PREFETCH = row(
+        Group.MEMORY,
+        "index",
+        "Ask for a cache line soon, which need not exist; arg 'write': to write it.",
+        nothing,
+    )
 
     # -- order and control
     AFTER = row(

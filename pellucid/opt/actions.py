@@ -18,6 +18,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     pad(axis, f)       an output axis grows to a multiple of f, masked at its end (edges.py)
     pack(axis, slot)   what the loops inside of the axis read of a parameter is copied first
     hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
+    prefetch(axis, s)  what the next turn of the axis touches of parameter s is asked for ahead
+    stream(0, slot)    a parameter is written past the caches
 
 lanes, upcast and unroll take an amount too: they split first, and take the inner part. Splitting 10
 by 4, before and after:
@@ -26,7 +28,8 @@ by 4, before and after:
     GROUP(END(STORE(y[o * 4 + j], x[o * 4 + j]), o over 2, j over 4),
           END(STORE(y[r + 8], x[r + 8]), r over 2))
 
-pack and hoist use memory of the kernel's own; they stand in buffers.py.
+pack and hoist use memory of the kernel's own; they stand in buffers.py. prefetch and stream leave
+the loops as they are; they stand in hints.py.
 
 An action that is refused raises ActionError with the axis and the reason. Axes are named by their
 place in `describe_axes`, which the actions before may have changed.
@@ -50,6 +53,7 @@ from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions, size_of
 from pellucid.opt.buffers import hoist, pack
 from pellucid.opt.edges import pad
+from pellucid.opt.hints import prefetch, stream
 from pellucid.opt.legal import (
     filled_along,
     known_size,
@@ -331,6 +335,8 @@ _STEPS: dict[str, Step] = {
     "pack": pack,
     "hoist": hoist,
     "stage": stage,
+    "prefetch": prefetch,
+    "stream": stream,
 }
 
 

@@ -43,7 +43,7 @@ def apply_actions(sink: UOp, target: Target) -> UOp:
     else:
         actions = ()
     name = kernel_name(sink) if info.name == DEFAULT_NAME else info.name
-    sink = sink.replace(arg=dataclasses.replace(info, name=name, applied=actions))
+    sink = sink.replace(arg=dataclasses.replace(sink.arg, name=name, applied=actions))
     return simplify(sink) if actions else sink
 
 

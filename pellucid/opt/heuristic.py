@@ -30,6 +30,7 @@ from pellucid.ir.arg import Action, AxisKind
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.opt.advise import advise
 from pellucid.opt.axes import (
     axes_of,
     end_of,
@@ -80,6 +81,7 @@ def choose(sink: UOp, target: Target) -> Plan:
     _plan_outputs(plan, costs, lanes, tile)
     if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
         _plan_threads(plan, busy_us)
+    advise(plan)
     return plan
 
 

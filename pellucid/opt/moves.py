@@ -43,6 +43,9 @@ def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
     nodes = sink.toposort()
     stored = {n.src[0].src[0] for n in nodes if n.op is Ops.STORE}
     slots = sorted({n.src[0].arg.slot for n in nodes if _is_access(n) and n.src[0] not in stored})
+    hints = {(h.kind, h.slot) for h in sink.arg.hints}
+    written = sorted({s.arg.slot for s in stored if s.op is Ops.PARAM})
+    yield from (Action("stream", 0, s) for s in written if ("stream", s) not in hints)
     axes = describe_axes(sink)
     for axis in axes:
         lanes = sorted({target.max_lanes(n) for n in (1, 2, 4, 8)} | {target.max_lanes(4) // 2})
@@ -53,6 +56,8 @@ def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
         else:
             kinds += [("upcast", (0, *_COPIES)), ("thread", (0,)), ("split", _BLOCKS)]
             kinds += [("pad", (target.max_lanes(4),)), ("pack", slots)]
+            asked = [s for s in slots if ("prefetch", s) not in hints]
+            kinds.append(("prefetch", asked))
         others = [o.position for o in axes if o.position > axis.position]
         kinds.append(("swap", others))
         for kind, amounts in kinds:
@@ -68,7 +73,7 @@ def _changed(actions: Actions) -> Iterator[Actions]:
     """The same list with one action left out, or by half or twice its amount."""
     for place, action in reversed(list(enumerate(actions))):
         before, behind = actions[:place], actions[place + 1 :]
-        if action.kind not in ("swap", "pack", "hoist"):
+        if action.kind not in ("swap", "pack", "hoist", "prefetch", "stream"):
             n = action.amount
             for amount in (n * 2, n // 2, n + 1, n - 1):
                 if amount > 1:

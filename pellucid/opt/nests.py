@@ -18,7 +18,16 @@ from dataclasses import replace
 from typing import Any
 
 from pellucid.core.target import Target
-from pellucid.ir.arg import Action, AxisKind, DefineArg, KernelInfo, ParamArg, RangeArg, VariableArg
+from pellucid.ir.arg import (
+    Action,
+    AxisKind,
+    DefineArg,
+    Hint,
+    KernelInfo,
+    ParamArg,
+    RangeArg,
+    VariableArg,
+)
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp
@@ -66,7 +75,8 @@ def with_each(sink: UOp, planner: Planner) -> UOp:
         parts.filled[fill] = storage.after(parts.planned(number, effect, planner))
     inner = end.src[0].end(*end.src[1 + len(outer) :])
     main = parts.planned(len(parts.filled), inner, planner)
-    return sink.with_sources((main.end(*outer),))
+    info = replace(sink.arg, hints=(*sink.arg.hints, *parts.hints))
+    return sink.with_sources((main.end(*outer),)).replace(arg=info)
 
 
 class _Parts:
@@ -76,6 +86,7 @@ class _Parts:
         self.number = next_range_id(sink)
         self.define = next_define_id(sink)
         self.filled: dict[UOp, UOp] = {}
+        self.hints: list[Hint] = []
         self.away: dict[UOp, UOp] = {}
         for place, axis in enumerate(outer):
             arg = VariableArg(f"outer{place}", 0, int(axis.src[0].arg) - 1)
@@ -93,6 +104,7 @@ class _Parts:
         kernel = UOp.sink(effect.substitute(away), arg=KernelInfo())
         known = set(kernel.toposort())
         kernel = planner(number, kernel)
+        self.hints += [h for h in kernel.arg.hints if h.slot < _FIRST_SLOT]
         back = {self.away[n]: n for n in self.away}
         back |= {away[fill]: new for fill, new in self.filled.items()}
         for node in kernel.toposort():

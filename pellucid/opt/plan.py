@@ -49,10 +49,14 @@ class Plan:
         self.actions.append(action)
         if observe.watching:
             observe.decision("action", action, reason)
-        if kind in ("swap", "pack", "hoist") or amount in (0, size):
+        if kind in _WHOLE or amount in (0, size):
             return Pieces(None, number, None)
         rest = first + 2 if size % amount > 1 else None
         return Pieces(first if size // amount > 1 else None, first + 1, rest)
+
+
+_WHOLE = ("swap", "pack", "hoist", "prefetch", "stream")
+"""Actions whose amount is not the size of a part."""
 
 
 @dataclass(frozen=True)

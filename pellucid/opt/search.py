@@ -219,7 +219,7 @@ class _Search:
         if not is_start and self._is_hopeless(raw, estimate):
             return None
         sink = _named(simplify(raw), actions)
-        key = _renumbered(sink).replace(arg=KernelInfo()).key
+        key = _renumbered(sink).replace(arg=KernelInfo(hints=sink.arg.hints)).key
         if key in self.seen:
             self.report.equal += 1
             return None if not is_start or self.best is None else self.best

@@ -46,6 +46,7 @@ from pellucid.render.renderer import (
     refusal,
     scratch_layout,
     storage_of,
+    streamed_bytes,
     value_of,
 )
 
@@ -148,6 +149,8 @@ class CWriter:
         self.enter()
         for node in self.linear.src:
             self.write(node)
+        if streamed_bytes(self.linear.src):
+            self.lines += ["#ifdef __x86_64__", "    __builtin_ia32_sfence();", "#endif"]
         parameters = "void **buffers, const int64_t *vars, int64_t thread, void *scratch"
         head = f"void {self.info.name}({parameters})\n{{"
         parts = [self.header(), "#include <stdbool.h>\n#include <stdint.h>"]
@@ -752,7 +755,31 @@ def store(w: CWriter, node: UOp) -> None:
     if is_register(storage):
         w.statement(f"{w.texts[storage]} = {_stripped(_register_value(w, storage, value))};")
         return
+    if node.arg == "stream":
+        base, offset = w.texts[storage], _stripped(w[index.src[1]])
+        written = _stripped(_to_memory(w, value))
+        w.statement(f"{_streaming(w, value.dtype)}({base} + {offset}, {written});")
+        return
     w.statement(f"{w.element(index)} = {_stripped(_to_memory(w, value))};")
+
+
+def _streaming(w: CWriter, dtype: DType) -> str:
+    """The function that writes a vector past the caches where it is aligned, and clang is used."""
+    stored = memory_dtype(dtype)
+    name, kind, unaligned = f"stream_{stored}", w.type_name(stored), w.memory_type(stored)
+    w.helpers[
+        name
+    ] = f"""static inline __attribute__((always_inline)) void {name}(void *p, {kind} x)
+{{
+#ifdef __clang__
+    if (((uintptr_t)p & (sizeof x - 1)) == 0) {{
+        __builtin_nontemporal_store(x, ({kind} *)p);
+        return;
+    }}
+#endif
+    *({unaligned} *)p = x;
+}}"""
+    return name
 
 
 def _register_value(w: CWriter, storage: UOp, value: UOp) -> str:
@@ -783,9 +810,10 @@ def gated_store(w: CWriter, node: UOp) -> None:
 
 @emits(Ops.PREFETCH)
 def prefetch(w: CWriter, node: UOp) -> None:
-    """Ask for a line of the data cache."""
+    """Ask for a line of the data cache, to be read or written."""
     index = node.src[0]
-    w.statement(f"__builtin_prefetch({w.texts[storage_of(index)]} + {w[index.src[1]]});")
+    place = f"{w.texts[storage_of(index)]} + {_stripped(w[index.src[1]])}"
+    w.statement(f"__builtin_prefetch({place}, {int(node.arg == 'write')});")
 
 
 # ---- control -------------------------------------------------------------------------------------

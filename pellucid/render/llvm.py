@@ -50,6 +50,7 @@ from pellucid.render.renderer import (
     refusal,
     scratch_layout,
     storage_of,
+    streamed_bytes,
     value_of,
 )
 
@@ -160,6 +161,7 @@ class LLVMWriter:
         self.open: list[_Loop | _If] = []
         self.counts: dict[str, int] = {}
         self.bodies = loop_bodies(linear.src)
+        self.streamed = streamed_bytes(linear.src)
         self.wide, self.narrow = _widths(linear.src)
 
     # ---- text ------------------------------------------------------------------------------------
@@ -169,6 +171,8 @@ class LLVMWriter:
         self.enter()
         for node in self.linear.src:
             self.write(node)
+        if self.streamed:
+            self.fence()
         self.effect("ret void")
         wide = ' "prefer-vector-width"="512"' if self.target.vector_bytes == 64 else ""
         name = self.info.name
@@ -178,7 +182,9 @@ class LLVMWriter:
         )
         declarations = [self.declared[key] for key in sorted(self.declared)]
         attributes = f'attributes #0 = {{ nounwind "no-trapping-math"="true"{wide} }}'
-        return "\n".join([head, "entry:", *self.lines, "}", *declarations, attributes]) + "\n"
+        facts = [_STREAMED_FACT] if self.streamed else []
+        parts = [head, "entry:", *self.lines, "}", *declarations, attributes, *facts]
+        return "\n".join(parts) + "\n"
 
     def enter(self) -> None:
         """What stands once at the start: addresses of buffers, variables, the kernel's storage."""
@@ -189,6 +195,7 @@ class LLVMWriter:
             if self.names[param] not in self.counts:
                 self.counts[self.names[param]] = 1
                 self.effect(f"%buffer{slot} = load ptr, ptr {address}, align 8")
+        self.ask_alignment()
         offsets, _ = scratch_layout(self.linear)
         for define in leaves(self.linear, Ops.DEFINE):
             self.reserve(define, offsets)
@@ -198,6 +205,18 @@ class LLVMWriter:
                 f"load i64, ptr {self.address('%vars', 'i64', str(position))}, align 8"
             )
             self.integer(variable, value)
+
+    def ask_alignment(self) -> None:
+        """Ask of each parameter that is written past the caches whether it lies as that needs."""
+        for slot, size_bytes in self.streamed.items():
+            address = self.value(f"ptrtoint ptr %buffer{slot} to i64")
+            rest = self.value(f"and i64 {address}, {size_bytes - 1}")
+            self.effect(f"%aligned{slot} = icmp eq i64 {rest}, 0")
+
+    def fence(self) -> None:
+        """Let what went past the caches be seen by others before the kernel ends."""
+        if self.target.arch == "x86-64":
+            self.effect(self.call("llvm.x86.sse.sfence", "void"))
 
     def reserve(self, define: UOp, offsets: dict[UOp, int]) -> None:
         """Give storage to a DEFINE: scratch memory, the stack, or nothing (a register)."""
@@ -373,6 +392,7 @@ _SILENT: Final = frozenset(
         *(Ops.AFTER, Ops.GROUP, Ops.SINK, Ops.BARRIER),
     )
 )
+_STREAMED_FACT: Final = "!0 = !{i32 1}"  # what `!nontemporal !0` refers to
 _WIDE_INSTRUCTION: Final = {Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul"}
 
 emits: Emitters[LLVMWriter] = Emitters()
@@ -660,7 +680,27 @@ def store(w: LLVMWriter, node: UOp) -> None:
     if is_register(storage):
         w.registers[storage] = w[value]
         return
+    if node.arg == "stream":
+        _streamed_store(w, index, value)
+        return
     _plain_store(w, index, value)
+
+
+def _streamed_store(w: LLVMWriter, index: UOp, value: UOp) -> None:
+    """Write past the caches where the parameter is aligned, else as usual."""
+    address = w.element_address(index)
+    kind, name = _to_memory(w, value)
+    number = w.fresh("stream")[1:]
+    storage_slot = storage_of(index).arg.slot
+    w.effect(f"br i1 %aligned{storage_slot}, label %{number}.past, label %{number}.plain")
+    w.label(f"{number}.past")
+    past = f"align {memory_dtype(value.dtype).itemsize}, !nontemporal !0"
+    w.effect(f"store {kind} {name}, ptr {address}, {past}")
+    w.effect(f"br label %{number}.end")
+    w.label(f"{number}.plain")
+    w.effect(f"store {kind} {name}, ptr {address}, align {value.dtype.scalar.itemsize}")
+    w.effect(f"br label %{number}.end")
+    w.label(f"{number}.end")
 
 
 def _plain_store(w: LLVMWriter, index: UOp, value: UOp) -> None:
@@ -705,8 +745,8 @@ def _masked_store(w: LLVMWriter, index: UOp, value: UOp, gate: UOp) -> None:
 
 @emits(Ops.PREFETCH)
 def prefetch(w: LLVMWriter, node: UOp) -> None:
-    """Ask for a line of the data cache, to be read, kept in all levels."""
-    numbers = (("i32", "0"), ("i32", "3"), ("i32", "1"))
+    """Ask for a line of the data cache, to be read or written, kept in all levels."""
+    numbers = (("i32", str(int(node.arg == "write"))), ("i32", "3"), ("i32", "1"))
     address = ("ptr", w.element_address(node.src[0]))
     w.effect(w.call("llvm.prefetch.p0", "void", address, *numbers))
 

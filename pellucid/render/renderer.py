@@ -189,6 +189,16 @@ def scratch_layout(linear: UOp) -> tuple[dict[UOp, int], int]:
     return offsets, end
 
 
+def streamed_bytes(items: tuple[UOp, ...]) -> dict[int, int]:
+    """The slots of parameters that are written past the caches, and the widest vector for each."""
+    found: dict[int, int] = {}
+    for node in items:
+        if node.op is Ops.STORE and node.arg == "stream":
+            slot, size_bytes = storage_of(node.src[0]).arg.slot, node.src[1].dtype.itemsize
+            found[slot] = max(found.get(slot, 0), size_bytes)
+    return dict(sorted(found.items()))
+
+
 def loop_bodies(items: tuple[UOp, ...]) -> dict[UOp, tuple[UOp, ...]]:
     """The registers that are set between each RANGE or IF and the END or ENDIF that closes it."""
     found: dict[UOp, dict[UOp, None]] = {}

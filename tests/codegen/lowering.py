@@ -12,6 +12,7 @@ from pellucid.codegen.choose_index_width import choose_index_width
 from pellucid.codegen.coalesce_memory import coalesce_memory
 from pellucid.codegen.collapse_reductions import collapse_reductions
 from pellucid.codegen.expand_ranges import expand_ranges
+from pellucid.codegen.follow_hints import follow_hints
 from pellucid.codegen.lower_reductions import lower_reductions
 from pellucid.codegen.move_validity_into_gates import move_validity_into_gates
 from pellucid.codegen.simplify_ranges import simplify_ranges
@@ -35,6 +36,7 @@ PASSES: tuple[tuple[Pass, Form], ...] = (
     (choose_index_width, SCALAR),
     (move_validity_into_gates, NATIVE),
     (add_control_flow, NATIVE),
+    (follow_hints, NATIVE),
 )
 TARGET = Target(
     arch="x86-64",

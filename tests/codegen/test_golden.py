@@ -10,10 +10,19 @@ from collections.abc import Callable
 import pytest
 
 from pellucid.codegen.linearize import linearize
+from pellucid.ir.arg import Action
 from pellucid.ir.text import from_text, to_text
 from pellucid.ir.uop import UOp
 from tests.codegen import kernels
-from tests.codegen.lowering import TARGET, stages
+from tests.codegen.lowering import TARGET, stages, with_actions
+
+
+def hinted_rows() -> UOp:
+    """Rows that are asked for ahead, and written past the caches."""
+    lanes = (Action("lanes", axis, 16) for axis in (3, 2, 1))
+    hints = (Action("prefetch", 0, 1), Action("stream", 0, 0))
+    return with_actions(kernels.softmax(3, 64), *hints, *lanes)
+
 
 SHOWN: dict[str, Callable[[], UOp]] = {
     "elementwise": lambda: kernels.elementwise(35),
@@ -29,6 +38,7 @@ SHOWN: dict[str, Callable[[], UOp]] = {
     "scatter": kernels.scatter,
     "copy_then_scatter": kernels.copy_then_scatter,
     "dear_rows": lambda: kernels.dear_rows(3, 64),
+    "hints": hinted_rows,
 }
 
 

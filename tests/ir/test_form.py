@@ -418,6 +418,12 @@ BROKEN: list[Broken] = [
         "STORE with a gate of 1 lanes for 2",
     ),
     (
+        checks.streamed_stores_are_whole_vectors,
+        LOOP,
+        node(Ops.STORE, void, x, x, arg="stream"),
+        "STORE 'stream' of float32",
+    ),
+    (
         checks.loads_have_fallback_and_gate,
         NATIVE,
         node(Ops.LOAD, f32, x, one),

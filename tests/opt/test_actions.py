@@ -148,7 +148,8 @@ def lanes_on(sink: UOp, axis: int, amount: int) -> UOp:
             Action("tile", 0, 4),
             TARGET,
             "tile of axis 0 is refused: "
-            "actions are cascade, each, hoist, lanes, pack, pad, split, stage, swap, thread, "
+            "actions are cascade, each, hoist, lanes, pack, pad, prefetch, split, stage, stream, "
+            "swap, thread, "
             "unroll, upcast",
         ),
         (

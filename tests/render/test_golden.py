@@ -51,7 +51,17 @@ def bools(kernel: Kernel) -> None:
     kernel.effects.append(at(out, 0, 8).store(either))
 
 
-KERNELS = (fused_elementwise, sums_of_rows, gated, bools)
+def hinted(kernel: Kernel) -> None:
+    """A read that is asked for ahead, a store past the caches where the output is aligned."""
+    y, x = kernel.param(FLOAT, 64), kernel.param(FLOAT, 64)
+    first = loop(4) * 16
+    store = at(y, first, 16).store(at(x, first, 16).load()).replace(arg="stream")
+    ahead = UOp.make(Ops.PREFETCH, at(x, first + 32, 16))
+    own = UOp.make(Ops.PREFETCH, at(y, first + 32, 16), arg="write")
+    kernel.effects.append(UOp.make(Ops.GROUP, store, ahead, own).end(first.src[0]))
+
+
+KERNELS = (fused_elementwise, sums_of_rows, gated, bools, hinted)
 
 
 @pytest.mark.parametrize("build", KERNELS, ids=lambda build: build.__name__)

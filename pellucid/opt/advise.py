@@ -1,0 +1,108 @@
+"""The hand-written choice of hints: which rows are asked for ahead, and which outputs are streamed.
+
+    softmax of 4096 rows of 1024   ->   prefetch(0, 1)   several loops work at a row of x
+    y = x * 3 of 16 million        ->   stream(0, 0)     y is larger than the caches
+
+A parameter is asked for ahead where several loops work at one row of it, rows are short enough to
+wait in the second cache, and all of it is too large for that cache. An output is written past the
+caches where it, or all that the kernel touches, does not fit the last of them anyway, and where
+the innermost loop writes it from one end of a line to the other: a line that is left half written
+costs more than it saves.
+
+Source: the design's cpu.md, sections 4 and 7 (non-temporal stores gain from 32 MB on).
+"""
+
+from __future__ import annotations
+
+import math
+
+from pellucid.ir.arg import AxisKind
+from pellucid.ir.bounds import bounds
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stride_of
+from pellucid.opt.hints import accesses_of, is_read
+from pellucid.opt.plan import Plan
+
+STREAMED_BYTES = 1 << 25
+"""Outputs of this size are written past the caches, however large those are."""
+_LOOPS = (AxisKind.LOOP, AxisKind.THREAD)
+
+
+def advise(plan: Plan) -> None:
+    """Add hints to a plan whose loops are chosen."""
+    stored = {n.src[0].src[0] for n in plan.sink.toposort() if n.op is Ops.STORE}
+    params = [n for n in plan.sink.toposort() if n.op is Ops.PARAM]
+    for param in sorted(params, key=lambda p: p.arg.slot):
+        if param in stored:
+            _advise_output(plan, param)
+        else:
+            _advise_input(plan, param)
+
+
+def bytes_touched(sink: UOp, slot: int) -> int:
+    """About how much of the parameter at a slot a kernel touches."""
+    most = 0
+    for access in accesses_of(sink, slot):
+        count = math.prod(bounds(r).max + 1 for r in access.src[1].ranges)
+        most = max(most, min(count, access.src[0].arg.size) * access.src[0].dtype.itemsize)
+    return most
+
+
+# ---- inputs ------------------------------------------------------------------------------------
+
+
+def _advise_input(plan: Plan, param: UOp) -> None:
+    """Ask for the next row where several loops work at one."""
+    slot: int = param.arg.slot
+    if bytes_touched(plan.sink, slot) <= plan.target.l2_bytes:
+        return
+    row = _row_axis(plan.sink, slot)
+    if row is None:
+        return
+    strides = {stride_of(a.src[1], row) for a in accesses_of(plan.sink, slot)}
+    row_bytes = (strides.pop() or 0) * param.dtype.itemsize if len(strides) == 1 else 0
+    if 2 * plan.target.line_bytes <= row_bytes <= plan.target.l2_bytes // 8:
+        reason = "the next row arrives while the loops over this one work"
+        plan.do("prefetch", row.arg.id, slot, reason)
+
+
+def _row_axis(sink: UOp, slot: int) -> UOp | None:
+    """The loop over rows of a parameter, where several loops stand in it and one reads along."""
+    outer = {r for node in reductions(sink) for r in node.ranges if r.arg.kind in _LOOPS}
+    accesses = accesses_of(sink, slot)
+    rows = [r for r in axes_of(sink) if r in outer and all(r in a.ranges for a in accesses)]
+    if not rows:
+        return None
+    loops = {tuple(r for r in a.ranges if r not in outer) for a in accesses}
+    return rows[-1] if len(loops) > 1 and () not in loops else None
+
+
+# ---- outputs -----------------------------------------------------------------------------------
+
+
+def _advise_output(plan: Plan, param: UOp) -> None:
+    """Write past the caches what does not fit them."""
+    sink, target, slot = plan.sink, plan.target, param.arg.slot
+    stores = [n for n in sink.toposort() if n.op is Ops.STORE and n.src[0].src[0] is param]
+    if not target.has_lanes or is_read(sink, slot):
+        return
+    written = bytes_touched(sink, slot)
+    slots = {n.arg.slot for n in sink.toposort() if n.op is Ops.PARAM}
+    touched = sum(bytes_touched(sink, other) for other in slots)
+    is_too_large = written >= STREAMED_BYTES or touched >= target.l3_bytes > 0
+    if is_too_large and written > target.l2_bytes and all(_writes_on(sink, s) for s in stores):
+        first = axes_of(sink)[0].arg.id
+        plan.do("stream", first, slot, "it is too large for the caches")
+
+
+def _writes_on(sink: UOp, store: UOp) -> bool:
+    """True when each turn of the innermost loop writes right behind the one before."""
+    place = store.src[0].src[1]
+    inside = [r for r in place.ranges if r.arg.kind not in _LOOPS]
+    if not any(r.arg.kind is AxisKind.LANES and stride_of(place, r) == 1 for r in inside):
+        return False
+    ends = [end for r in place.ranges if (end := end_of(sink, r)) is not None]
+    loops = [r for r in ends[0].src[1:] if r.arg.kind in _LOOPS] if ends else []
+    written = math.prod(size_of(r) or 1 for r in inside)
+    return not loops or stride_of(place, loops[-1]) == written

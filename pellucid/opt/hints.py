@@ -1,0 +1,85 @@
+"""Actions that advise how memory is touched. They leave the loops as they are.
+
+LOOP form -> LOOP form: the advice stands in `KernelInfo.hints`, by the slot of a parameter, and
+`follow_hints` does it when all loops are known.
+
+    prefetch(axis, slot)   while one turn of the axis is worked at, ask for what the next one
+                           touches of the parameter; a third part says how many turns ahead
+    stream(0, slot)        write the parameter past the caches, which then need not be filled from
+                           memory first, and keep what else is in them
+
+Before and after `prefetch(0, 1)` of sums of the rows of x, slot 1, which are 1024 long:
+
+    SINK(…, arg=KernelInfo())
+    SINK(…, arg=KernelInfo(hints=(Hint('prefetch', 1, ahead=1024),)))
+
+Processors ask for memory ahead on their own as long as reads go on evenly; they stop where a loop
+comes to its end, and at the end of a page. So this is of use where several loops work at one row,
+and the row is read in only one of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pellucid.core.target import Target
+from pellucid.ir.arg import Action, Hint
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.opt.axes import stride_of
+from pellucid.opt.legal import refuse
+
+
+def prefetch(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """Ask for what later turns of *axis* touch of a parameter; the amount is its slot."""
+    slot = action.amount
+    turns = action.extra[0] if action.extra else 1
+    if type(turns) is not int or turns < 1:
+        raise refuse(action, f"{turns!r} turns are no distance")
+    strides = {stride_of(i.src[1], axis) for i in accesses_of(sink, slot)}
+    if not strides:
+        raise refuse(action, f"parameter {slot} is not touched by the kernel")
+    if None in strides or len(strides) > 1:
+        raise refuse(action, f"its turns do not move evenly along parameter {slot}")
+    ahead = (strides.pop() or 0) * turns
+    if ahead == 0:
+        raise refuse(action, f"each of its turns touches the same of parameter {slot}")
+    return with_hint(sink, action, Hint("prefetch", slot, ahead))
+
+
+def stream(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """Write a parameter past the caches; the amount is its slot."""
+    slot = action.amount
+    stores = {n.src[0] for n in sink.toposort() if n.op is Ops.STORE}
+    if not target.has_lanes:
+        raise refuse(action, "the target has no vectors")
+    if not stores.intersection(accesses_of(sink, slot)):
+        raise refuse(action, f"parameter {slot} is not written by the kernel")
+    if is_read(sink, slot):
+        raise refuse(action, f"parameter {slot} is read by the kernel too")
+    return with_hint(sink, action, Hint("stream", slot))
+
+
+def accesses_of(sink: UOp, slot: int) -> list[UOp]:
+    """The INDEXes at which a kernel touches the parameter at *slot*."""
+    return [
+        n
+        for n in sink.toposort()
+        if n.op is Ops.INDEX and n.src[0].op is Ops.PARAM and n.src[0].arg.slot == slot
+    ]
+
+
+def is_read(sink: UOp, slot: int) -> bool:
+    """True where a kernel uses the value of an element of the parameter at *slot*."""
+    accesses = set(accesses_of(sink, slot))
+    return any(
+        not accesses.isdisjoint(n.src[1:] if n.op is Ops.STORE else n.src) for n in sink.toposort()
+    )
+
+
+def with_hint(sink: UOp, action: Action, hint: Hint) -> UOp:
+    """The kernel with one hint more; there is one of each kind for a parameter."""
+    hints: tuple[Hint, ...] = sink.arg.hints
+    if any((h.kind, h.slot) == (hint.kind, hint.slot) for h in hints):
+        raise refuse(action, f"parameter {hint.slot} has this hint already")
+    return sink.replace(arg=dataclasses.replace(sink.arg, hints=(*hints, hint)))
