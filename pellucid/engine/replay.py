@@ -76,11 +76,19 @@ class Replay:
                 like = new_buffer(output.arg.size, output.dtype, output.arg.device)
                 copies.append(_copy(like, output))
             self.kinds.append(Kind(like, shape))
+        numbers = {kind.like: number for number, kind in enumerate(self.kinds)}
+        self._flags = [(node, numbers.get(node), check) for node, check in self.checks]
         copies += [_copy(s.home, s.result) for s in self.states if s.result is not s.home]
         self.calls = (*self.calls, *copies)
         self._given = (*self.inputs, *(buffer for _, buffer in self.externals))
-        self._now: list[Version | None] = [None] * len(self.externals)
+        self._now: list[Version] = []
         """What each external storage meant in the last run."""
+        self._homes: list[UOp] = []
+        """For each state the BUFFER where it lives now."""
+        self._written: set[Block] = set()
+        self._owners: set[int] = set()
+        places = {buffer: number for number, (_, buffer) in enumerate(self.externals)}
+        self._home_numbers = [places[state.home] for state in self.states]
         self._prepared: Prepared | None = None
         self._is_prepared = False
 
@@ -89,21 +97,20 @@ class Replay:
 
         Raises Stale if a tensor that was used by the captured function does not exist any more.
         """
-        given = [*inputs, *self._current()]
-        exchange: dict[UOp, UOp] = {}
+        if not self.is_current():
+            self._find()
+        given = [*inputs, *self._now]
         if self.states:
             given = self._apart(given)
-            exchange = dict(zip(self._given, map(_buffer, given), strict=True))
         if self.draws:
             self._draw()
         fresh = self._play(given)
-        for state in self.states:
-            self._settle(state, exchange)
-        if self.checks:
-            likes = [kind.like for kind in self.kinds]
-            exchange = dict(zip(self._given, map(_buffer, given), strict=True))
-            exchange.update(zip(likes, map(_buffer, fresh), strict=True))
-            raise_failed_checks((exchange.get(node, node), check) for node, check in self.checks)
+        for state, home in zip(self.states, self._homes, strict=True):
+            _settle(state, home)
+        raise_failed_checks(
+            (node if number is None else _buffer(fresh[number]), check)
+            for node, number, check in self._flags
+        )
         return fresh
 
     @property
@@ -113,6 +120,8 @@ class Replay:
 
     def is_current(self) -> bool:
         """Tell whether all that a run reads besides its inputs is where it was in the last run."""
+        if len(self._now) != len(self.externals):
+            return False
         for (find, _), version in zip(self.externals, self._now, strict=True):
             storage = find()
             if storage is None or storage.current is not version:
@@ -141,39 +150,34 @@ class Replay:
             run_call(call.with_sources(tuple([exchange.get(n, n) for n in call.src])), {})
         return [Version(b.reshape(k.shape)) for b, k in zip(fresh, self.kinds, strict=True)]
 
-    def _current(self) -> list[Version]:
-        """The values of external storages, in memory now."""
-        storages: list[Storage] = []
-        changed = []
-        for number, (find, _) in enumerate(self.externals):
+    def _find(self) -> None:
+        """Bring the external storages into memory, and note where they are."""
+        storages = []
+        for find, _ in self.externals:
             storage = find()
             if storage is None:
                 raise Stale
             storages.append(storage)
-            if storage.current is not self._now[number]:
-                changed.append(number)
-        if changed:
-            realize_storages([storages[number] for number in changed])
-        for number in changed:
-            version = storages[number].current
-            if stored_buffer(version.named()) is None:
-                raise Stale
-            self._now[number] = version
-        return [version for version in self._now if version is not None]
+        realize_storages(storages)
+        now = [storage.current for storage in storages]
+        if any(stored_buffer(version.named()) is None for version in now):
+            raise Stale
+        self._now = now
+        self._homes = [_buffer(now[number]) for number in self._home_numbers]
+        blocks = [version.in_memory() for version in now]
+        self._written = {b for n in self._home_numbers if (b := blocks[n]) is not None}
+        self._owners = {id(storages[number]) for number in self._home_numbers}
 
     def _apart(self, given: Sequence[Version]) -> list[Version]:
         """See to it that nobody else reads the memory that will be written: not the values of
         others, nor another place of the captured function (a tensor passed as an argument that is
         written to as a state), which was captured as memory of its own.
         """
-        places = dict(zip(self._given, given, strict=True))
-        homes = {state.home for state in self.states}
-        written = {_buffer(places[home]) if home in places else home for home in homes}
-        owners = {id(s) for state in self.states if (s := state.find()) is not None}
-        protect(written, owners)
+        protect(set(self._homes), self._owners)
+        homes = {len(self.inputs) + number for number in self._home_numbers}
         return [
-            _copied(version) if home not in homes and _buffer(version) in written else version
-            for home, version in places.items()
+            _copied(version) if version.block in self._written and n not in homes else version
+            for n, version in enumerate(given)
         ]
 
     def _draw(self) -> None:
@@ -184,19 +188,19 @@ class Replay:
                 buffer_of(draw.buffer).copy_from(np.array([start, draw.generator.key], np.uint64))
         self.has_run = True
 
-    def _settle(self, state: State, exchange: Mapping[UOp, UOp]) -> None:
-        """Let a storage mean the new value, which stands where the state lives."""
-        storage = state.find()
-        if storage is None:
-            raise Stale
-        home = exchange.get(state.home, state.home)
-        history.forget(home)
-        node = storage.uop
-        if stored_buffer(node) is not home:
-            storage.uop = home.reshape(node.known_shape)
-        if storage.owner is not None:
-            storage.leaf_version += 1
-            history.mark_leaf(storage.uop, storage)
+
+def _settle(state: State, home: UOp) -> None:
+    """Let a storage mean the new value, which stands where the state lives."""
+    storage = state.find()
+    if storage is None:
+        raise Stale
+    history.forget(home)
+    node = storage.uop
+    if stored_buffer(node) is not home:
+        storage.uop = node = home.reshape(node.known_shape)
+    if storage.owner is not None:
+        storage.leaf_version += 1
+        history.mark_leaf(node, storage)
 
 
 def _buffer(version: Version) -> UOp:
@@ -264,6 +268,20 @@ def _buffers_below(node: UOp) -> frozenset[UOp]:
         found = frozenset([n for n in node.toposort() if n.op is Ops.BUFFER])
         _below[node] = found
     return found
+
+
+def separate() -> None:
+    """Give each storage that exists a value of its own, in memory where it shared one.
+
+    A captured graph names values, not storages: where two mean one value, nobody could tell later
+    which of them the function read or wrote.
+    """
+    seen: set[UOp] = set()
+    for storage, node in live_nodes():
+        if node in seen:
+            storage.uop = _of_its_own(node)
+            realize_storages([storage])
+        seen.add(node)
 
 
 def make_replay(

@@ -137,8 +137,16 @@ def live_storages() -> list[Storage]:
 
 
 def live_nodes() -> list[tuple[Storage, UOp]]:
-    """List all storages that exist now, with their nodes; values without one read no other."""
-    return [(s, node) for s in live_storages() if (node := s.current.node) is not None]
+    """List all storages that exist now, with their nodes.
+
+    A value without a node is left out: it reads no other, unless differentiation would.
+    """
+    found = []
+    for storage in live_storages():
+        version = storage.current
+        if version.node is not None or version.past is not None:
+            found.append((storage, version.named()))
+    return found
 
 
 def _restart_after_fork() -> None:

@@ -30,7 +30,7 @@ from pellucid.core.options import code_key, current_options
 from pellucid.engine import capture, history
 from pellucid.engine.capture import Listener
 from pellucid.engine.realize import written_buffers
-from pellucid.engine.replay import Replay, Stale, make_replay, protect
+from pellucid.engine.replay import Replay, Stale, make_replay, protect, separate
 from pellucid.engine.run import engine_lock
 from pellucid.engine.storage import Kind, Storage, Version, live_storages, stored_buffer
 from pellucid.frontend.straight import Result, StraightWay, asks_gradient, straight_way
@@ -175,6 +175,7 @@ class Jit(Generic[P, R]):
         entry.attempts += 1
         for tensor in tensors:
             tensor.realize()
+        separate()
         before = _Snapshot()
         stand_ins = [_stand_in(tensor) for tensor in tensors]
         inputs = [_buffer(s._storage.uop) for s in stand_ins]
@@ -264,18 +265,14 @@ class _Captured:
         self.grads = _GradPlan(heard, stand_ins, tensors)
         own = {id(s._storage) for s in stand_ins}
         changed = before.changed(heard)
-        self.writes = [
-            (i, s._storage)
-            for i, s in enumerate(stand_ins)
-            if stored_buffer(s._storage.uop) is None
-        ]
-        _refuse_shared_writes([i for i, _ in self.writes], tensors)
+        self.writes = [i for i, s in enumerate(stand_ins) if stored_buffer(s._storage.uop) is None]
+        _refuse_shared_writes(self.writes, tensors)
         known = {id(s) for s in self.result.storages} | self.grads.storage_ids | own
         made = [s for ref in heard.made.values() if (s := ref()) is not None]
         self.escaped = [s for s in made if id(s) not in known and stored_buffer(s.uop) is None]
         outputs = [s.uop for s in self.result.storages]
         outputs += [g.uop for g in self.grads.values]
-        outputs += [s.uop for _, s in self.writes]
+        outputs += [stand_ins[i].uop for i in self.writes]
         outputs += [s.uop for s in self.escaped]
         written = written_buffers([*outputs, *(after for _, _, after in changed)])
         owners = {id(s) for s, _, _ in changed} | {id(s) for s in self.escaped} | own
@@ -310,8 +307,8 @@ class _Captured:
         parts = iter(values)
         result = self.result.build(parts)
         self.grads.give(parts, tensors)
-        for index, storage in self.writes:
-            tensors[index].assign(_tensor_on(next(parts), storage.device))
+        for index in self.writes:
+            tensors[index].assign(_tensor_on(next(parts), tensors[index]))
         self.kept = list(parts)
         return result
 
@@ -421,7 +418,7 @@ class _GradPlan:
             tensors[index]._grad = None
         if not (self.values or self.marked):
             return
-        made = [_tensor_on(next(parts), v.device) for v in self.values]
+        made = [_tensor_on(next(parts), v) for v in self.values]
         for ref, grad in zip(self.targets, made, strict=False):
             leaf = ref()
             if leaf is not None:
@@ -505,10 +502,9 @@ def _is_whole(tensor: Tensor) -> bool:
     return True
 
 
-def _tensor_on(value: Version, device: str) -> Tensor:
-    storage = Storage(value, device)
-    node = storage.uop
-    return Tensor._on(storage, None, node.known_shape, node.dtype)
+def _tensor_on(value: Version, like: Tensor) -> Tensor:
+    storage = Storage(value, like._storage.device)
+    return Tensor._on(storage, None, like._shape, like._dtype)
 
 
 def _surroundings() -> Any:

@@ -438,3 +438,36 @@ def test_gradients_of_arguments_add_up_without_keeping_every_run() -> None:
         sizes.append(len(x.grad.uop.toposort()))
         assert x.grad[0].item() == 2.0 * run
     assert max(sizes[2:]) <= 3
+
+
+@pytest.mark.parametrize("how", ["lazy", "together", "alone"])
+def test_two_states_that_begin_as_one_value_go_their_own_ways(how: str) -> None:
+    first, second = (Tensor.zeros(1, dtype=dtypes.int32) for _ in range(2))
+    if how == "together":
+        first.realize(second)
+    if how == "alone":
+        first.realize()
+        second.realize()
+    calls: list[int] = []
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) > 1:
+            first.assign(first + 1)
+            second.assign(second + 10)
+        return x + first
+
+    assert [step(Tensor([1])).item() for _ in range(5)] == [1, 2, 3, 4, 5]
+    assert (first.item(), second.item()) == (4, 40)
+
+
+@pytest.mark.parametrize("changed", [0, 1])
+def test_of_two_tensors_with_one_value_the_one_that_was_read_is_read(changed: int) -> None:
+    x = Tensor([1, 2]).realize()
+    pair = [x + 1, x + 1]
+    step = jit(lambda y: y * pair[0])
+    for _ in range(4):
+        assert step(Tensor([1, 1])).tolist() == [2, 3]
+    pair[changed].assign(Tensor([100, 100]))
+    assert step(Tensor([1, 1])).tolist() == ([2, 3] if changed else [100, 100])

@@ -198,3 +198,29 @@ def test_a_write_that_others_must_not_see_is_another_question() -> None:
         assert x.tolist() == [value + 0.625 for value in before]
         if lazy is not None:
             assert lazy.tolist() == [value * 2 for value in before]
+
+
+def test_a_write_waits_for_gradients_through_a_value_that_has_no_node() -> None:
+    for turn in range(3):  # from the second turn on, `y` is found again and gets no node at once
+        leaf = Tensor([1.0, 1.0], requires_grad=True).realize()
+        w = Tensor([1.0 + turn, 2.0], requires_grad=False).realize()
+        y = (leaf * w * 1.75).realize()
+        w += 10
+        w.realize()
+        y.sum().backward()
+        assert leaf.grad is not None
+        assert leaf.grad.tolist() == [1.75 * (1 + turn), 3.5]
+        assert w.tolist() == [11.0 + turn, 12.0]
+
+
+def test_two_storages_that_mean_one_value_share_its_buffer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = Tensor([1, 2]).realize()
+    for turn in range(3):
+        a, b = x * 5 + turn, x * 5 + turn
+        a.realize(b)
+        assert a.uop is b.uop
+        b += 1
+        b.realize()
+        assert (a.tolist(), b.tolist()) == ([5 + turn, 10 + turn], [6 + turn, 11 + turn])
