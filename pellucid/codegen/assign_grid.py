@@ -1,6 +1,6 @@
-"""Give a range that was chosen as the thread index to the launch.
+"""Give the ranges that were chosen as indices of the launch to the launch.
 
-VECTOR form -> VECTOR form without THREAD ranges.
+VECTOR form -> VECTOR form without THREAD, GLOBAL and LOCAL ranges.
 
     before    END(STORE(y[i], …), i THREAD over 10)                        2 threads
     after     END(STORE(y[t * 5 + j], …), j over 5)                        t = SPECIAL("thread")
@@ -8,14 +8,21 @@ VECTOR form -> VECTOR form without THREAD ranges.
     before    … over 10                                                    4 threads
     after     END(STORE(y[t * 3 + j], …), j over MIN(3, 10 + t * -3))
 
+    before    END(STORE(y[i * 4 + j], …), i GLOBAL over 8, j LOCAL over 4)
+    after     STORE(y[SPECIAL("group0") * 4 + SPECIAL("local0")], …)
+
 Each thread gets one block of the range; the last blocks may be shorter, or empty. An effect that
 has no THREAD range, beside one that has, belongs to thread 0: it stands in a loop that runs once
 there and never elsewhere.
+
+Each turn of a GLOBAL range is a work-group, each turn of a LOCAL one an item of it: as many
+dimensions as the nest with most of them has, each as large as its largest range. Where a nest has
+less, it is done by the first groups and items alone, by the same kind of loop.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pellucid.core.dtype import dtypes
 from pellucid.core.target import Target
@@ -27,13 +34,19 @@ from pellucid.ir.uop import UOp
 
 
 def assign_grid(sink: UOp, target: Target) -> UOp:
-    """Replace THREAD ranges by blocks that begin where the thread index says."""
-    axes = [n for n in sink.toposort() if n.op is Ops.RANGE and n.arg.kind is AxisKind.THREAD]
-    if not axes:
-        return sink
-    count = max(_threads_for(axis, target.cores) for axis in axes)
-    launch = _Launch(count, next_range_id(sink))
-    return sink.with_sources(tuple(launch.share(effect) for effect in sink.src))
+    """Replace THREAD ranges by blocks, GLOBAL and LOCAL ones by indices that the launch gives."""
+    ranges = [n for n in sink.toposort() if n.op is Ops.RANGE]
+    threads = [r for r in ranges if r.arg.kind is AxisKind.THREAD]
+    if threads:
+        count = max(_threads_for(axis, target.cores) for axis in threads)
+        launch = _Launch(count, next_range_id(sink))
+        sink = sink.with_sources(tuple(launch.share(effect) for effect in sink.src))
+    if any(r.arg.kind in _NAMES for r in ranges):
+        grid = _Grid(next_range_id(sink))
+        for effect in sink.src:
+            grid.measure(effect)
+        sink = sink.with_sources(tuple(grid.place(effect) for effect in sink.src))
+    return sink
 
 
 def _threads_for(axis: UOp, cores: int) -> int:
@@ -93,3 +106,60 @@ class _Launch:
         part = self.fresh(size)
         part = part.replace(arg=RangeArg(part.arg.id, AxisKind.LOOP))
         return part, start + part
+
+
+_NAMES = {AxisKind.GLOBAL: "group", AxisKind.LOCAL: "local"}
+
+
+@dataclass
+class _Grid:
+    """A launch as a grid: the size of each dimension, and the next free number of a RANGE."""
+
+    number: int
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    def measure(self, effect: UOp) -> None:
+        """Make the grid large enough for *effect*."""
+        for part in effect.src if effect.op is Ops.GROUP else ():
+            self.measure(part)
+        for name, axis in _named(effect).items():
+            size = bounds(axis).max + 1
+            self.sizes[name] = max(size, self.sizes.get(name, 1))
+
+    def place(self, effect: UOp) -> UOp:
+        """*effect*, as one item of one group does it."""
+        if effect.op is Ops.GROUP:
+            return UOp.make(Ops.GROUP, *(self.place(part) for part in effect.src))
+        named = _named(effect)
+        places: dict[UOp, UOp] = {}
+        guard: UOp | None = None
+        for name, count in sorted(self.sizes.items()):
+            index = UOp.make(Ops.SPECIAL, UOp.const(dtypes.index, count), arg=SpecialArg(name))
+            axis = named.get(name)
+            size = index.const_like(1) if axis is None else axis.src[0]
+            is_whole = size.is_const and size.arg == count
+            if axis is not None:
+                # an item outside must not compute addresses outside of the storage
+                places[axis] = index if is_whole else index.minimum(size - 1)
+            if not is_whole:
+                guard = index < size if guard is None else guard & (index < size)
+        kept = [r for r in effect.src[1:] if r not in places] if effect.op is Ops.END else []
+        if guard is not None:
+            kept.insert(0, self._once(guard))
+        body = effect.src[0] if effect.op is Ops.END else effect
+        return body.substitute(places).end(*kept)
+
+    def _once(self, guard: UOp) -> UOp:
+        """A loop that runs once where *guard* holds, and never elsewhere."""
+        self.number += 1
+        return UOp.range(guard.where(UOp.const(dtypes.index, 1), 0), self.number - 1)
+
+
+def _named(effect: UOp) -> dict[str, UOp]:
+    """The ranges of an effect that the launch gives, by the names of their indices."""
+    found: dict[str, UOp] = {}
+    for kind, word in _NAMES.items():
+        ranges = effect.src[1:] if effect.op is Ops.END else ()
+        axes = [r for r in ranges if r.arg.kind is kind]
+        found |= {f"{word}{place}": axis for place, axis in enumerate(axes)}
+    return found

@@ -165,6 +165,8 @@ class Target:
     """Whether a kernel may be split over threads."""
     has_lanes: bool = True
     """Whether a value may be a vector."""
+    has_groups: bool = False
+    """Whether a kernel is launched as a grid of work-groups."""
 
     def __post_init__(self) -> None:
         least = _LEAST_FEATURES.get(self.arch, ())

@@ -7,6 +7,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     upcast(axis)       an output axis becomes copies of the body
     unroll(axis)       a reduced axis becomes copies, each with an accumulator of its own
     thread(axis)       an output axis is shared out among threads
+    group(axis)        each turn of an output axis is a work-group, on targets that have them
+    local(axis)        each turn of an output axis is an item of a work-group (grid.py)
     swap(axis, other)  two axes of one nest change places
     stage(axis)        the dearest value that a reduction over the axis and other loops over the
                        same row compute is computed once, and kept in local memory (rows.py)
@@ -18,11 +20,13 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     pad(axis, f)       an output axis grows to a multiple of f, masked at its end (edges.py)
     pack(axis, slot)   what the loops inside of the axis read of a parameter is copied first
     hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
+    compute(axis, n)   the nth reduction inside of the axis is computed there, in loops of its own,
+                       and waits in memory (place.py)
     prefetch(axis, s)  what the next turn of the axis touches of parameter s is asked for ahead
     stream(0, slot)    a parameter is written past the caches
 
-lanes, upcast and unroll take an amount too: they split first, and take the inner part. Splitting 10
-by 4, before and after:
+lanes, upcast, unroll and local take an amount too: they split first, and take the inner part.
+Splitting 10 by 4, before and after:
 
     END(STORE(y[i], x[i]), i over 10)
     GROUP(END(STORE(y[o * 4 + j], x[o * 4 + j]), o over 2, j over 4),
@@ -50,9 +54,10 @@ from pellucid.ir.arg import Action, AxisKind, RangeArg
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import Fresh, fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions, size_of
+from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions
 from pellucid.opt.buffers import hoist, pack
 from pellucid.opt.edges import pad
+from pellucid.opt.grid import require_few_items, require_grid
 from pellucid.opt.hints import prefetch, stream
 from pellucid.opt.legal import (
     filled_along,
@@ -62,8 +67,10 @@ from pellucid.opt.legal import (
     require_free_order,
     require_loop,
     require_no_buffer_inside,
+    require_output_at_top,
 )
 from pellucid.opt.nests import each
+from pellucid.opt.place import compute
 from pellucid.opt.rows import stage
 
 MAX_COPIES = 64
@@ -244,13 +251,7 @@ def _thread(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     require_loop(action, axis)
     if not target.has_threads:
         raise refuse(action, "the target has no threads")
-    end = end_of(sink, axis)
-    if end is None:
-        raise refuse(action, "it is reduced")
-    if size_of(axis) in (0, 1):
-        raise refuse(action, f"its size is {size_of(axis)}")
-    if not any(end is part for effect in sink.src for part in _top_level(effect)):
-        raise refuse(action, "it stands inside of another axis")
+    end = require_output_at_top(sink, action, axis)
     if end.src[1] is not axis:
         raise refuse(action, "it is not the outermost of its nest; swap it there")
     if len(sink.src) > 1:
@@ -258,10 +259,18 @@ def _thread(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     return _with_kind(sink, axis, AxisKind.THREAD)
 
 
-def _top_level(effect: UOp) -> tuple[UOp, ...]:
-    if effect.op is Ops.GROUP:
-        return tuple(p for part in effect.src for p in _top_level(part))
-    return (effect,)
+def _group(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """Each turn of an output axis is a work-group."""
+    require_grid(sink, action, axis, target, AxisKind.GLOBAL)
+    return _with_kind(sink, axis, AxisKind.GLOBAL)
+
+
+def _local(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    """Each turn of an output axis is an item of a work-group."""
+    require_grid(sink, action, axis, target, AxisKind.LOCAL)
+    require_few_items(sink, action, axis)
+    sink, inner = _inner_part(sink, action, axis, target)
+    return _with_kind(sink, inner, AxisKind.LOCAL)
 
 
 # ---- order -------------------------------------------------------------------------------------
@@ -329,6 +338,9 @@ _STEPS: dict[str, Step] = {
     "upcast": _upcast,
     "unroll": _unroll,
     "thread": _thread,
+    "group": _group,
+    "local": _local,
+    "compute": compute,
     "swap": _swap,
     "cascade": _cascade,
     "pad": pad,

@@ -17,11 +17,10 @@ from __future__ import annotations
 import math
 
 from pellucid.ir.arg import AxisKind
-from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stride_of
-from pellucid.opt.hints import accesses_of, is_read
+from pellucid.opt.hints import accesses_of, bytes_touched, is_read
 from pellucid.opt.plan import Plan
 
 STREAMED_BYTES = 1 << 25
@@ -38,15 +37,6 @@ def advise(plan: Plan) -> None:
             _advise_output(plan, param)
         else:
             _advise_input(plan, param)
-
-
-def bytes_touched(sink: UOp, slot: int) -> int:
-    """About how much of the parameter at a slot a kernel touches."""
-    most = 0
-    for access in accesses_of(sink, slot):
-        count = math.prod(bounds(r).max + 1 for r in access.src[1].ranges)
-        most = max(most, min(count, access.src[0].arg.size) * access.src[0].dtype.itemsize)
-    return most
 
 
 # ---- inputs ------------------------------------------------------------------------------------

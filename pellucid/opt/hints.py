@@ -21,9 +21,11 @@ and the row is read in only one of them.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, Hint
+from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import stride_of
@@ -67,6 +69,15 @@ def accesses_of(sink: UOp, slot: int) -> list[UOp]:
         for n in sink.toposort()
         if n.op is Ops.INDEX and n.src[0].op is Ops.PARAM and n.src[0].arg.slot == slot
     ]
+
+
+def bytes_touched(sink: UOp, slot: int) -> int:
+    """About how much of the parameter at a slot a kernel touches."""
+    most = 0
+    for access in accesses_of(sink, slot):
+        count = math.prod(bounds(r).max + 1 for r in access.src[1].ranges)
+        most = max(most, min(count, access.src[0].arg.size) * access.src[0].dtype.itemsize)
+    return most
 
 
 def is_read(sink: UOp, slot: int) -> bool:

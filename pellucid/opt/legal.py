@@ -12,7 +12,7 @@ from pellucid.core.errors import ActionError
 from pellucid.ir.arg import Action, AddrSpace, AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import size_of
+from pellucid.opt.axes import end_of, size_of
 
 
 def refuse(action: Action, reason: str) -> ActionError:
@@ -50,6 +50,24 @@ def require_free_order(sink: UOp, action: Action) -> None:
     """The iterations of the kernel may run in any order."""
     if sink.arg.ordered:
         raise refuse(action, "the iterations of this kernel must run in order")
+
+
+def require_output_at_top(sink: UOp, action: Action, axis: UOp) -> UOp:
+    """The axis is an output axis of a nest that no other stands around; the END of that nest."""
+    end = end_of(sink, axis)
+    if end is None:
+        raise refuse(action, "it is reduced")
+    if size_of(axis) in (0, 1):
+        raise refuse(action, f"its size is {size_of(axis)}")
+    if not any(end is part for effect in sink.src for part in _top_level(effect)):
+        raise refuse(action, "it stands inside of another axis")
+    return end
+
+
+def _top_level(effect: UOp) -> tuple[UOp, ...]:
+    if effect.op is Ops.GROUP:
+        return tuple(p for part in effect.src for p in _top_level(part))
+    return (effect,)
 
 
 def require_no_buffer_inside(sink: UOp, action: Action, axis: UOp) -> None:

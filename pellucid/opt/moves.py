@@ -17,6 +17,7 @@ from pellucid.ir.arg import Action
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import describe_axes
+from pellucid.opt.hints import bytes_touched
 
 Actions = tuple[Action, ...]
 
@@ -41,11 +42,13 @@ def moves(actions: Actions, sink: UOp, target: Target) -> list[Actions]:
 def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
     """One action more, for every axis."""
     nodes = sink.toposort()
-    stored = {n.src[0].src[0] for n in nodes if n.op is Ops.STORE}
+    stores = [n for n in nodes if n.op is Ops.STORE]
+    stored = {n.src[0].src[0] for n in stores}
     slots = sorted({n.src[0].arg.slot for n in nodes if _is_access(n) and n.src[0] not in stored})
-    hints = {(h.kind, h.slot) for h in sink.arg.hints}
-    written = sorted({s.arg.slot for s in stored if s.op is Ops.PARAM})
-    yield from (Action("stream", 0, s) for s in written if ("stream", s) not in hints)
+    asked, streamed = _hinted(sink, slots, target)
+    yield from (Action("stream", 0, slot) for slot in streamed)
+    # a sum that is stored as it is gains nothing by waiting in memory
+    computed = range(2) if any(n.src[1].op is not Ops.REDUCE for n in stores) else ()
     axes = describe_axes(sink)
     for axis in axes:
         lanes = sorted({target.max_lanes(n) for n in (1, 2, 4, 8)} | {target.max_lanes(4) // 2})
@@ -56,13 +59,22 @@ def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
         else:
             kinds += [("upcast", (0, *_COPIES)), ("thread", (0,)), ("split", _BLOCKS)]
             kinds += [("pad", (target.max_lanes(4),)), ("pack", slots)]
-            asked = [s for s in slots if ("prefetch", s) not in hints]
-            kinds.append(("prefetch", asked))
+            kinds += [("prefetch", asked), ("compute", computed)]
+            kinds += [("group", (0,)), ("local", (0, 8, 32, 64))] if target.has_groups else []
         others = [o.position for o in axes if o.position > axis.position]
         kinds.append(("swap", others))
         for kind, amounts in kinds:
             for amount in amounts:
                 yield Action(kind, axis.position, amount)
+
+
+def _hinted(sink: UOp, read: Sequence[int], target: Target) -> tuple[list[int], list[int]]:
+    """The slots to ask for ahead, and those to stream: of what is too large to stay in cache."""
+    known = {(h.kind, h.slot) for h in sink.arg.hints}
+    slots = {n.arg.slot for n in sink.toposort() if n.op is Ops.PARAM}
+    large = [s for s in sorted(slots) if bytes_touched(sink, s) > target.l2_bytes]
+    asked = [s for s in large if s in read and ("prefetch", s) not in known]
+    return asked, [s for s in large if s not in read and ("stream", s) not in known]
 
 
 def _is_access(node: UOp) -> bool:
@@ -73,7 +85,7 @@ def _changed(actions: Actions) -> Iterator[Actions]:
     """The same list with one action left out, or by half or twice its amount."""
     for place, action in reversed(list(enumerate(actions))):
         before, behind = actions[:place], actions[place + 1 :]
-        if action.kind not in ("swap", "pack", "hoist", "prefetch", "stream"):
+        if action.kind not in ("swap", "pack", "hoist", "compute", "prefetch", "stream"):
             n = action.amount
             for amount in (n * 2, n // 2, n + 1, n - 1):
                 if amount > 1:

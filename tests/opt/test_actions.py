@@ -148,9 +148,8 @@ def lanes_on(sink: UOp, axis: int, amount: int) -> UOp:
             Action("tile", 0, 4),
             TARGET,
             "tile of axis 0 is refused: "
-            "actions are cascade, each, hoist, lanes, pack, pad, prefetch, split, stage, stream, "
-            "swap, thread, "
-            "unroll, upcast",
+            "actions are cascade, compute, each, group, hoist, lanes, local, pack, pad, prefetch, "
+            "split, stage, stream, swap, thread, unroll, upcast",
         ),
         (
             kernels.elementwise(),
@@ -302,9 +301,9 @@ def test_refusals(sink: UOp, action: Action, target: Target, message: str) -> No
 
 KINDS = (
     *("split", "lanes", "upcast", "unroll", "thread", "swap", "cascade"),
-    *("pad", "pack", "pack", "hoist", "hoist"),
+    *("pad", "pack", "pack", "hoist", "hoist", "compute", "prefetch", "stream"),
 )
-AMOUNTS = {"pack": (1, 2), "hoist": (0, 1)}
+AMOUNTS = {"pack": (1, 2), "hoist": (0, 1), "compute": (0, 1), "prefetch": (1, 2), "stream": (0,)}
 
 
 def random_actions(sink: UOp, numbers: random.Random) -> UOp:

@@ -20,8 +20,8 @@ from pellucid.ir.text import from_text, to_text
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
 from pellucid.opt.actions import apply_action
-from pellucid.opt.advise import bytes_touched
 from pellucid.opt.heuristic import choose
+from pellucid.opt.hints import bytes_touched
 from pellucid.opt.moves import moves
 from pellucid.opt.saved import actions_from_text, actions_to_text
 from tests.codegen import kernels
@@ -236,8 +236,9 @@ def test_hints_are_saved_and_asked_for_again() -> None:
 
 
 def test_a_search_tries_hints() -> None:
-    tried = {actions[-1] for actions in moves((), kernels.softmax(4, 64), TARGET) if actions}
-    assert set(HINTS) <= tried
+    small, large = (moves((), kernels.softmax(n, 1024), TARGET) for n in (4, 4096))
+    assert set(HINTS) <= {actions[-1] for actions in large if actions}
+    assert not set(HINTS) & {actions[-1] for actions in small if actions}
 
 
 def test_a_softmax_with_hints_is_that_without() -> None:
