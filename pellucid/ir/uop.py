@@ -16,7 +16,6 @@ where there is one.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import itertools
@@ -36,7 +35,7 @@ T = TypeVar("T")
 _nodes: dict[tuple[Any, ...], _Reference] = {}
 _lock = threading.RLock()
 _dead: deque[_Reference] = deque()
-_clearing: set[int] = set()
+_clearing: list[bool] = []
 _buffer_ids = itertools.count()
 
 
@@ -50,28 +49,27 @@ class _Reference(weakref.ref["UOp"]):
 def _forget(reference: weakref.ref[UOp]) -> None:
     """A node died: take it out of the table. This may be called at any moment."""
     _dead.append(reference)  # type: ignore[arg-type]
-    _clear_dead()
+    if not _clearing:
+        _clear_dead()
 
 
 def _clear_dead() -> None:
     """Take dead nodes out of the table, in a loop, as each may let its sources die.
 
-    An interrupt may come between any two steps, so nothing is acquired outside of a `with` or a
-    `try` that gives it back. The lock is one that its owner may take again: nodes also die while
-    this thread works on the table.
+    Who dies meanwhile, in any thread, only joins the queue. An interrupt may come between any two
+    steps, so nothing is acquired outside of a `with` or a `try` that gives it back. The lock is one
+    that its owner may take again: nodes also die while this thread works on the table.
     """
-    me = threading.get_ident()
-    if me in _clearing:
-        return
     try:
-        _clearing.add(me)
-        while _dead:
-            with _lock, contextlib.suppress(IndexError):  # another thread took the last one
+        _clearing.append(True)
+        with _lock:
+            while _dead:
                 gone = _dead.popleft()
-                if _nodes.get(gone.key) is gone:
-                    del _nodes[gone.key]
+                found = _nodes.pop(gone.key, gone)
+                if found is not gone:  # made anew since then
+                    _nodes[gone.key] = found
     finally:
-        _clearing.discard(me)
+        _clearing.clear()
 
 
 class fact(Generic[T]):  # noqa: N801  (used as a decorator)

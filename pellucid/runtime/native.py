@@ -27,6 +27,9 @@ from pellucid.runtime.loader import Loaded, load_object
 SPIN_MICROSECONDS: Final = 25.0
 """How long a thread that waits stays awake. Longer collapses where a core is shared with others."""
 
+CODEGEN_LEVEL: Final = 0
+"""LLVM takes a quarter of the time at this level; a launch takes a few nanoseconds more."""
+
 _METH_NOARGS: Final = 4
 
 
@@ -120,7 +123,7 @@ def _load() -> Native | None:
     binary = kept.get(key)
     try:
         if binary is None:
-            binary = toolchain_llvm.compile_llvm(source, "native", target)
+            binary = toolchain_llvm.compile_llvm(source, "native", target, CODEGEN_LEVEL)
             kept.put(key, binary)
         made = Native(load_object(binary))
     except PellucidError:  # no llvmlite, or a system that refuses: everything works without
