@@ -7,7 +7,6 @@
     worker.py       one process a framework; answers requests, one JSON object a line
     client.py       the other end of the pipe: starts workers, asks, stops them
     measure.py      rounds A B C A B C, results compared before they are timed
-    machine.py      the machine's own limits: fused multiply-adds, streams of memory
     report.py       tables, docs page; plot.py draws the picture
 
 A newcomer can try `python -m benchmarks --quick --only matmul`, which takes seconds.

@@ -144,9 +144,9 @@ class Worker:
 
     def limits(self, seconds: float, threads: int) -> Answer:
         """Measure what the machine can do at most."""
-        from benchmarks import machine
+        from pellucid.runtime.limits import measured_limits
 
-        return {"limits": machine.measured_limits(threads, seconds)}
+        return {"limits": measured_limits(threads, seconds)}
 
 
 def serve(name: str, num_threads: int) -> None:

@@ -2,10 +2,11 @@
 
     pellucid explain train.py              explain(tensor)   tensor.explain()
 
-    #  kernel        calls  runs in   code    ops        memory      lines
-    1  add_3             1   0.4 us   71 B    6 flop     24 B        train.py:4  y = x * 3 + 1
+       kernel  calls  one run  bound by    code  compiled in  what it computes last
+    1  add_3       1   0.4 us  call 80 %   71 B       9.1 ms  train.py:4  y = x * 3 + 1
 
-First a table of all kernels, then a section for each: the lines of the program that it came from,
+First a table of all kernels and the limits of the machine that they are held against (runtime/
+limits.py), then a section for each: the lines of the program that it came from,
 why it is a kernel of its own, what was chosen for it and why, what every stage did and how long it
 took, the program in order, and its source. `stages` adds the graph after each stage that changed
 something, `disassemble` the machine instructions.
@@ -27,6 +28,7 @@ from rich.text import Text
 
 from pellucid.core.observe import observed_by
 from pellucid.core.options import Context, current_options
+from pellucid.core.target import host_target
 from pellucid.engine.beam import remembered
 from pellucid.engine.choosing import with_chosen_actions
 from pellucid.ir import origin
@@ -37,6 +39,7 @@ from pellucid.opt.report import SearchReport
 from pellucid.opt.saved import kernel_key
 from pellucid.pipeline import renderer_for, to_program
 from pellucid.runtime.device import Device
+from pellucid.runtime.limits import Limits, machine_limits
 from pellucid.tools.console import console
 from pellucid.tools.kernels import (
     Kernel,
@@ -49,6 +52,7 @@ from pellucid.tools.kernels import (
     run_seconds,
     study,
 )
+from pellucid.tools.roofline import Bound, bound_of, limits_text
 from pellucid.tools.running import UsageError, run_file
 from pellucid.tools.saving import actions_text
 from pellucid.tools.tables import cell, line, table
@@ -63,13 +67,21 @@ _MOST_REASONS: Final = 8
 
 @dataclass(frozen=True)
 class Explained:
-    """A kernel, one compilation of it, and the median time of a run."""
+    """A kernel, one compilation of it, the median time of a run, and what bounds that."""
 
     kernel: Kernel
     study: Study
     seconds: float | None
     device: str
     search: SearchReport | None = None
+    limits: Limits | None = None
+
+    @property
+    def bound(self) -> Bound | None:
+        """What bounds the kernel; None where it was not run or the limits are not known."""
+        if not self.seconds or self.limits is None:
+            return None
+        return bound_of(self.study.info, self.seconds, self.limits, host_target())
 
 
 def explain_file(
@@ -140,6 +152,7 @@ def show(
     chosen = _chosen(kernels_of(linears), kernel)
     found = [_explained(one, device) for one in chosen]
     out.print(summary(found, num_copies(linears)))
+    out.print(limits_grid(found))
     for one in found:
         out.print(section(one, stages=stages, disassemble=disassemble))
     return found
@@ -158,7 +171,8 @@ def _explained(kernel: Kernel, device: str) -> Explained:
     done = study(kernel.ast, renderer_for(device))
     seconds = run_seconds(done.program, device) if done.program is not None else None
     search = remembered(kernel.ast, device) if current_options().beam else None
-    return Explained(kernel, done, seconds, device, search)
+    limits = machine_limits(done.info.num_threads) if seconds else None
+    return Explained(kernel, done, seconds, device, search, limits)
 
 
 # ---- the table ------------------------------------------------------------------------------
@@ -172,7 +186,7 @@ def summary(found: Sequence[Explained], copies: int = 0) -> Table:
         "kernel",
         "calls",
         "one run",
-        "speed",
+        "bound by",
         "code",
         "compiled in",
         "what it computes last",
@@ -181,6 +195,15 @@ def summary(found: Sequence[Explained], copies: int = 0) -> Table:
     for one in found:
         made.add_row(*_summary_row(one))
     _make_compact(made, 7)
+    return made
+
+
+def limits_grid(found: Sequence[Explained]) -> Table:
+    """What the machine can do at most, measured, for each number of threads that kernels use."""
+    made = Table.grid(padding=(0, 2))
+    limits = {one.limits.threads: one.limits for one in found if one.limits is not None}
+    for threads in sorted(limits):
+        made.add_row("limits", cell(limits_text(limits[threads]), "dim"))
     return made
 
 
@@ -198,7 +221,8 @@ def _summary_row(one: Explained) -> list[Text]:
     if done.program is None:
         return [*map(cell, row), cell("failed", "red"), *map(cell, ("", "", "")), line(lines)]
     binary = done.part(Ops.BINARY).arg
-    row += [duration(one.seconds), speed(one), f"{code_bytes(binary)} B", duration(done.seconds)]
+    row += [duration(one.seconds), one.bound.short if one.bound else "-"]
+    row += [f"{code_bytes(binary)} B", duration(done.seconds)]
     return [*(cell(text, "bold" if at == 1 else "") for at, text in enumerate(row)), line(lines)]
 
 
@@ -302,6 +326,9 @@ def _facts(one: Explained) -> Table:
         made.add_row("threads", str(info.num_threads))
     made.add_row("work", f"{info.flops} flop, {info.bytes} bytes of loads and stores (estimated)")
     made.add_row("time", f"{duration(one.seconds)} a run, {speed(one)}")
+    if one.bound is not None:
+        made.add_row("bound by", cell(one.bound.sentence))
+        made.add_row("", cell(f"and {one.bound.others}", "dim"))
     made.add_row("size", f"{code_bytes(done.part(Ops.BINARY).arg)} bytes of instructions")
     return made
 

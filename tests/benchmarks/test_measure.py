@@ -114,7 +114,7 @@ def test_a_bench_gives_a_row_with_first_call_and_samples() -> None:
 
 
 def test_the_limits_of_the_machine() -> None:
-    from benchmarks.machine import measured_limits
+    from pellucid.runtime.limits import measured_limits
 
     limits = measured_limits(1, 0.01)
     assert {"fma", "read", "copy", "stream"} <= set(limits)

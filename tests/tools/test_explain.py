@@ -11,6 +11,7 @@ from rich.console import Console
 from pellucid import Context, Ops, Tensor, pipeline
 from pellucid.core.errors import CompileError
 from pellucid.core.observe import observed_by
+from pellucid.runtime.limits import Limits
 from pellucid.tools.explain import explain, explain_file, show
 from pellucid.tools.kernels import ScheduleCollector, kernels_of
 from pellucid.tools.running import UsageError
@@ -22,6 +23,20 @@ y = x * 3 + 1
 total = y.sum(1)
 print(total.tolist())
 """
+
+
+LIMITS = Limits(
+    1,
+    {"fma": 1e11, "l1": 2e11, "l2": 1e11, "l3": 4e10, "read": 8e9, "copy": 9e9, "stream": 1e10},
+    call_seconds=5e-7,
+)
+
+
+@pytest.fixture(autouse=True)
+def pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits and times that are the same on all machines."""
+    monkeypatch.setattr("pellucid.tools.explain.machine_limits", lambda threads: LIMITS)
+    monkeypatch.setattr("pellucid.tools.explain.run_seconds", lambda program, device: 1e-6)
 
 
 @pytest.fixture
@@ -40,6 +55,33 @@ def test_a_program_is_explained(program: str, capsys: pytest.CaptureFixture[str]
         assert stage.name in printed
     for word in ("why", "optimised by", "work", "time", "size", "LINEAR", "its source", "define"):
         assert word in printed
+
+
+def test_what_bounds_a_kernel_is_said_with_the_limits_of_the_machine(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explain_file(program)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any("bound by code compiled in" in line for line in lines)
+    assert any(line.startswith("1 ") and " call 50 % " in line for line in lines)
+    assert (
+        "limits 1 thread: FMA 100 GFLOP/s, L1 200 GB/s, L2 100 GB/s, L3 40 GB/s, "
+        "memory 10 GB/s, a call 0.5 us"
+    ) in lines
+    place = next(i for i, line in enumerate(lines) if line.startswith("bound by the host"))
+    what = "the host's call: 50 % of the time is that of a kernel that does nothing"
+    assert lines[place : place + 2] == [f"bound by {what}", "and FMA 0 %, L1 0 %"]
+
+
+def test_a_kernel_is_not_bound_where_nothing_was_measured(
+    program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.tools.explain.machine_limits", lambda threads: None)
+    explain_file(program)
+    printed = capsys.readouterr().out
+    assert "kernel 1" in printed
+    assert "limits " not in printed
+    assert "call 50 %" not in printed
 
 
 def test_stages_and_instructions_on_request(

@@ -2,31 +2,47 @@
 
     fma          24 vectors, each multiplied and added to in a loop: nothing but fused multiply-adds
     matrix unit  four AMX tiles of bfloat16 products, where the CPU has them
+    l1, l2, l3   sums of what fits into a cache, again and again
     read         sums of 64 MB        copy  64 MB to 64 MB        stream  the same, past the caches
 
 The kernels are LLVM IR, compiled and run by `pellucid.runtime` like every kernel of Pellucid. A
 work is compared with these limits: flops with `fma`, bytes with the best of the three ways through
 memory. More than 100 % of the latter means that data came from a cache.
+
+`machine_limits` measures once for a number of threads, and keeps the result on disk under the
+identity of the machine, for `pellucid explain`; the bench measures anew in each run.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import PellucidError
 from pellucid.core.target import Target, host_target, request_amx
-from pellucid.runtime import Buffer, Device
+from pellucid.runtime.buffer import Buffer
+from pellucid.runtime.device import Device
+from pellucid.runtime.diskcache import content_key, current_cache
+from pellucid.runtime.program import Call
 
-FLOAT_BYTES = 4
-STREAM_BYTES = 64 << 20
-UNROLL = 8
-HEAD = "define void @{name}(ptr %buffers, ptr %vars, i64 %thread, ptr %scratch) {{"
+FLOAT_BYTES: Final = 4
+STREAM_BYTES: Final = 64 << 20
+CACHED_BYTES: Final = 4 << 20
+"""What one run reads from a cache, in as many turns as that takes."""
+UNROLL: Final = 8
+LEAST_RUNS: Final = 4
+SECONDS: Final = 0.4
+"""How long `machine_limits` measures."""
+HEAD: Final = "define void @{name}(ptr %buffers, ptr %vars, i64 %thread, ptr %scratch) {{"
 
 
 @dataclass(frozen=True)
@@ -79,15 +95,23 @@ done:
     return Kernel("fma", text, steps, 2.0 * steps * count * width)
 
 
-def read_kernel(target: Target, threads: int) -> Kernel:
-    """Sums of all elements, in as many accumulators as are loaded in a step."""
+def read_kernel(
+    target: Target, threads: int, name: str = "read", size_bytes: int = STREAM_BYTES
+) -> Kernel:
+    """Sums of all elements, in as many accumulators as are loaded in a step.
+
+    Each of the threads reads a part of *size_bytes*; what is less than `CACHED_BYTES`, several
+    times.
+    """
     width = _width(target)
     v = f"<{width} x float>"
-    steps = STREAM_BYTES // threads // (UNROLL * width * FLOAT_BYTES)
+    step_bytes = UNROLL * width * FLOAT_BYTES
+    steps = max(1, size_bytes // threads // step_bytes)
+    turns = max(1, CACHED_BYTES // (steps * step_bytes))
     text = f"""
-{HEAD.format(name="read")}
+{HEAD.format(name=name)}
 entry:
-{_stream_start(v)}
+{_stream_start(v, steps)}
   %out = getelementptr ptr, ptr %buffers, i64 1
   %target = load ptr, ptr %out
   %p = getelementptr {v}, ptr %target, i64 %thread
@@ -95,7 +119,7 @@ entry:
 loop:
   %i = phi i64 [0, %entry], [%next, %loop]
 {_lines(UNROLL, lambda i: f"  %a{i} = phi {v} [zeroinitializer, %entry], [%b{i}, %loop]")}
-{_stream_loads(v)}
+{_stream_loads(v, steps)}
 {_lines(UNROLL, lambda i: f"  %b{i} = fadd {v} %a{i}, %x{i}")}
 {_stream_end()}
   %s0 = fadd {v} %b0, %b1
@@ -103,7 +127,7 @@ loop:
   store {v} %s{UNROLL - 2}, ptr %p
   ret void
 }}"""
-    return Kernel("read", text, steps, steps * UNROLL * width * FLOAT_BYTES)
+    return Kernel(name, text, steps * turns, steps * turns * step_bytes)
 
 
 def copy_kernel(target: Target, threads: int, *, past_caches: bool) -> Kernel:
@@ -116,14 +140,14 @@ def copy_kernel(target: Target, threads: int, *, past_caches: bool) -> Kernel:
     text = f"""
 {HEAD.format(name=name)}
 entry:
-{_stream_start(v)}
+{_stream_start(v, steps)}
   %out = getelementptr ptr, ptr %buffers, i64 1
   %target = load ptr, ptr %out
   %q = getelementptr {v}, ptr %target, i64 %first
   br label %loop
 loop:
   %i = phi i64 [0, %entry], [%next, %loop]
-{_stream_loads(v)}
+{_stream_loads(v, steps)}
   %place = mul i64 %i, {UNROLL}
 {_lines(UNROLL, lambda i: f"  %j{i} = add i64 %place, {i}")}
 {_lines(UNROLL, lambda i: f"  %q{i} = getelementptr {v}, ptr %q, i64 %j{i}")}
@@ -135,16 +159,16 @@ loop:
     return Kernel(name, text, steps, 2.0 * steps * UNROLL * width * FLOAT_BYTES)
 
 
-def _stream_start(v: str) -> str:
+def _stream_start(v: str, steps: int) -> str:
     return f"""  %n = load i64, ptr %vars
   %from = load ptr, ptr %buffers
-  %vectors = mul i64 %n, {UNROLL}
-  %first = mul i64 %vectors, %thread
+  %first = mul i64 %thread, {steps * UNROLL}
   %r = getelementptr {v}, ptr %from, i64 %first"""
 
 
-def _stream_loads(v: str) -> str:
-    return f"""  %at = mul i64 %i, {UNROLL}
+def _stream_loads(v: str, steps: int) -> str:
+    return f"""  %turn = urem i64 %i, {steps}
+  %at = mul i64 %turn, {UNROLL}
 {_lines(UNROLL, lambda i: f"  %k{i} = add i64 %at, {i}")}
 {_lines(UNROLL, lambda i: f"  %r{i} = getelementptr {v}, ptr %r, i64 %k{i}")}
 {_lines(UNROLL, lambda i: f"  %x{i} = load {v}, ptr %r{i}")}"""
@@ -190,17 +214,28 @@ loop:
     return Kernel("amx", text, steps, 2.0 * steps * len(pairs) * 16 * 16 * 32)
 
 
-def _best_rate(kernel: Kernel, buffers: Sequence[Buffer], threads: int, seconds: float) -> float:
-    """Run a kernel for about *seconds*; give its best amount in a second, over all threads."""
+def _bound(kernel: Kernel, buffers: Sequence[Buffer], threads: int) -> Call:
     device = Device["CPU:LLVM"]
     program = device.load(device.compile(kernel.text, kernel.name), kernel.name)
-    call = program.bind(buffers, num_threads=threads)
-    best, end = 0.0, time.perf_counter() + seconds
-    while best == 0.0 or time.perf_counter() < end:
-        start = time.perf_counter()
+    return program.bind(buffers, num_threads=threads)
+
+
+def _best_rate(kernel: Kernel, buffers: Sequence[Buffer], threads: int, seconds: float) -> float:
+    """Run a kernel for about *seconds*; give its best amount in a second, over all threads."""
+    call = _bound(kernel, buffers, threads)
+    clock = clock_of(threads)
+    best, runs, end = 0.0, 0, time.perf_counter() + seconds
+    while runs < LEAST_RUNS or time.perf_counter() < end:
+        start = clock()
         call.run([kernel.steps])
-        best = max(best, threads * kernel.amount / (time.perf_counter() - start))
+        best = max(best, threads * kernel.amount / (clock() - start))
+        runs += 1
     return best
+
+
+def clock_of(threads: int) -> Callable[[], float]:
+    """One thread is timed by its own clock, which stands while others use the machine."""
+    return time.thread_time if threads == 1 else time.perf_counter
 
 
 def _filled(count: int, value: float) -> Buffer:
@@ -209,15 +244,66 @@ def _filled(count: int, value: float) -> Buffer:
     return made
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What some threads can do at most in a second, and how long it takes to call a kernel.
+
+    rates: flops under "fma" and "amx", bytes under the names of ways through memory.
+    """
+
+    threads: int
+    rates: Mapping[str, float]
+    call_seconds: float
+
+    @property
+    def memory(self) -> float:
+        """Bytes in a second by the best way through memory."""
+        return max(self.rates[name] for name in ("read", "copy", "stream"))
+
+
+def machine_limits(threads: int) -> Limits | None:
+    """The limits of this machine, measured once; None where they cannot be measured."""
+    return _known_limits(threads, machine_identity(), current_cache().folder)
+
+
+@cache
+def _known_limits(threads: int, identity: str, folder: str) -> Limits | None:
+    key = content_key("limits", Path(__file__).read_text(encoding="utf-8"), identity, threads)
+    kept = current_cache().get(key)
+    with contextlib.suppress(ValueError, KeyError, TypeError):
+        if kept is not None:
+            found = json.loads(kept)
+            return Limits(threads, found["rates"], found["call_seconds"])
+    try:
+        limits = Limits(threads, measured_limits(threads, SECONDS), call_seconds(threads))
+    except (PellucidError, MemoryError):
+        return None
+    data = {"rates": dict(limits.rates), "call_seconds": limits.call_seconds}
+    current_cache().put(key, json.dumps(data).encode())
+    return limits
+
+
+def machine_identity() -> str:
+    """A text that differs between machines that differ in speed, as far as they say so."""
+    model = ""
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        model = next((line for line in lines if line.startswith("model name")), "")
+    return f"{host_target().key} {model.partition(':')[2].strip()}"
+
+
 def measured_limits(threads: int, seconds: float) -> dict[str, float]:
     """Measure flops and bytes in a second with *threads* threads, in about *seconds*.
 
-    "amx" is there only where the CPU has tiles and the system lets us use them.
+    "amx" is there only where the CPU has tiles and the system lets us use them, "l3" only where
+    there is such a cache.
     """
-    target, share = host_target(), seconds / 5
+    target, share = host_target(), seconds / 8
     found = {"fma": _best_rate(fma_kernel(target), [_filled(1024, 0.5)], threads, share)}
     streams = [_filled(STREAM_BYTES // FLOAT_BYTES, 1.0) for _ in range(2)]
-    kernels = [read_kernel(target, threads)]
+    sizes = _sizes_in_caches(target, threads)
+    kernels = [read_kernel(target, threads, name, size) for name, size in sizes.items()]
+    kernels.append(read_kernel(target, threads))
     kernels += [copy_kernel(target, threads, past_caches=flag) for flag in (False, True)]
     for kernel in kernels:
         found[kernel.name] = _best_rate(kernel, streams, threads, share)
@@ -225,6 +311,26 @@ def measured_limits(threads: int, seconds: float) -> dict[str, float]:
         with contextlib.suppress(PellucidError):  # an LLVM that knows no tiles: it stays unknown
             found["amx"] = _best_rate(amx_kernel(), [_tile_config()], threads, share)
     return found
+
+
+def _sizes_in_caches(target: Target, threads: int) -> dict[str, int]:
+    """How much to read from each cache: half of what is a core's, a quarter of what is shared."""
+    sizes = {"l1": threads * target.l1d_bytes // 2, "l2": threads * target.l2_bytes // 2}
+    if target.l3_bytes:
+        sizes["l3"] = min(max(target.l3_bytes // 4, 2 * sizes["l2"]), STREAM_BYTES)
+    return sizes
+
+
+def call_seconds(threads: int, runs: int = 200) -> float:
+    """Measure how long a kernel takes that does nothing."""
+    kernel = Kernel("nothing", f"{HEAD.format(name='nothing')}\nret void\n}}", 1, 1.0)
+    call = _bound(kernel, [_filled(16, 0.0)], threads)
+    clock, times = clock_of(threads), []
+    for _ in range(runs):
+        start = clock()
+        call.run([1])
+        times.append(clock() - start)
+    return min(times)
 
 
 def _tile_config() -> Buffer:
