@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Op, Ops
+from pellucid.ir.pairs import joined, lanes_of, paired
 from pellucid.ir.simplify import simplify
 from pellucid.ir.transform import substitute_free, transform
 from pellucid.ir.uop import UOp
@@ -75,6 +76,8 @@ def _vectorised(node: UOp) -> UOp:
 
 
 def _wide(node: UOp, lanes: int) -> UOp:
+    if node.op is Ops.PAIR:
+        return paired(*(_wide(part, lanes) for part in node.src))
     return node if node.dtype.lanes == lanes else node.splat(lanes)
 
 
@@ -97,9 +100,9 @@ def _reduced_lanes(node: UOp) -> UOp:
 def combine_lanes(op: Op, value: UOp) -> UOp:
     """One scalar from all lanes, halves at a time."""
     while (half := value.dtype.lanes // 2) > 0:
-        low = value.lane(tuple(range(half)) if half > 1 else 0)
-        high = value.lane(tuple(range(half, 2 * half)) if half > 1 else 1)
-        value = low.alu(op, high)
+        low = lanes_of(value, tuple(range(half)) if half > 1 else 0)
+        high = lanes_of(value, tuple(range(half, 2 * half)) if half > 1 else 1)
+        value = joined(op, low, high)
     return value
 
 
@@ -136,7 +139,7 @@ def _unrolled(node: UOp) -> UOp:
 def combine(op: Op, values: list[UOp]) -> UOp:
     """A balanced tree over *values*, neighbours first."""
     while len(values) > 1:
-        pairs = [a.alu(op, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        pairs = [joined(op, a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
         values = pairs + values[len(pairs) * 2 :]
     return values[0]
 

@@ -19,6 +19,7 @@ from pellucid.frontend.arguments import Axes, DTypeLike
 from pellucid.frontend.elementwise import Elementwise, Operand
 from pellucid.ir.arg import ReduceArg
 from pellucid.ir.op import Op, Ops
+from pellucid.ir.pairs import paired
 from pellucid.ir.uop import UOp
 
 T = TypeVar("T")
@@ -185,27 +186,23 @@ class Reduce(Elementwise):
         >>> Tensor([1.0, float("nan"), 3.0]).argmax().tolist()
         1
         """
-        return self._place_of(Ops.MAX, dim, keepdim, "argmax")
+        return self._place_of(Ops.ARGMAX, dim, keepdim, "argmax")
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
         """The first place of the smallest element, or of the first NaN."""
-        return self._place_of(Ops.MIN, dim, keepdim, "argmin")
+        return self._place_of(Ops.ARGMIN, dim, keepdim, "argmin")
 
     def _place_of(self, op: Op, dim: Axes, keepdim: bool, name: str) -> Self:
+        """The place along an axis that *op*, ARGMAX or ARGMIN, finds."""
         if dim is None:
             flat = self.flatten()._place_of(op, 0, False, name)
             return flat.reshape((1,) * self.ndim) if keepdim else flat
         self._nonempty(dim, name)
         place = arguments.axis(dim, self.ndim, name)
         x = self.reshape(1) if self.ndim == 0 else self
-        node, shape = x.uop, x._shape
-        best = _reduce(node, op, (place,), True).expand(shape)
-        wins = node.eq(best) | node.ne(node)
-        narrow = dtypes.int32 if shape[place] <= dtypes.int32.max else dtypes.int64
-        position = counting(shape, place, narrow)  # places that fit get as many lanes as values
-        first = wins.where(position, position.const_like(shape[place]))
-        keep = keepdim and self.ndim > 0
-        return self._value(_reduce(first, Ops.MIN, (place,), keep).cast(dtypes.int64))
+        return self._value(
+            first_place(x.uop.cast(_wide(x._dtype)), op, place, keepdim and self.ndim > 0)
+        )
 
     def all(self, dim: Axes = None, keepdim: bool = False) -> Self:
         """True where no element along *dim* is 0."""
@@ -326,6 +323,14 @@ def counting(shape: tuple[int, ...], place: int, dtype: DType = dtypes.int64) ->
 
 def _wide(dtype: DType) -> DType:
     return dtypes.float32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def first_place(key: UOp, op: Op, place: int, keepdim: bool) -> UOp:
+    """The first place of the best key along an axis, as int64: places and keys go in pairs."""
+    shape = key.known_shape
+    narrow = dtypes.int32 if shape[place] <= dtypes.int32.max else dtypes.int64
+    position = counting(shape, place, narrow)  # places that fit get as many lanes as values
+    return _reduce(paired(position, key), op, (place,), keepdim).cast(dtypes.int64)
 
 
 def _reduce(node: UOp, op: Op, axes: tuple[int, ...], keepdim: bool) -> UOp:

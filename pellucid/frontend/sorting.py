@@ -6,7 +6,8 @@
 Numbers become integers of the same order, NaN above all. The network is bitonic: in each round,
 elements are compared with a partner at a fixed distance, so a round is elementwise, and
 log2(n) (log2(n) + 1) / 2 rounds sort n elements (Batcher, "Sorting networks and their
-applications", 1968). Places make all keys different, so the order is stable.
+applications", 1968). Places make all keys different, so the order is stable. One element alone is
+found by a reduction, without sorting the others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pellucid.core.dtype import dtypes
 from pellucid.core.errors import ShapeError
 from pellucid.frontend import arguments
 from pellucid.frontend.convolution import Convolution
-from pellucid.frontend.reduce import Found, counting
+from pellucid.frontend.reduce import Found, counting, first_place
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
@@ -69,7 +70,11 @@ class Sorting(Convolution):
                 "topk takes at most as many elements as there are",
                 rows=[("shape", self._shape), ("k", k)],
             )
-        places = self.argsort(place, descending=largest)._slice(place, 0, k)
+        if k == 1:
+            key, op = _ordered(self.uop), Ops.ARGMAX if largest else Ops.ARGMIN
+            places = self._value(first_place(key, op, place, True))
+        else:
+            places = self.argsort(place, descending=largest)._slice(place, 0, k)
         return Found(self._at(place, places), places)
 
     def median(self) -> Self:

@@ -20,7 +20,7 @@ from pellucid.core.target import Target
 from pellucid.ir import arg as records
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.bounds import alignment
-from pellucid.ir.op import REDUCE_OPS, TRANSCENDENTAL, Group, Op, Ops
+from pellucid.ir.op import PAIR_OPS, REDUCE_OPS, TRANSCENDENTAL, Group, Op, Ops
 from pellucid.ir.uop import UOp, arg_text
 
 Message = str | None
@@ -139,8 +139,8 @@ def tensors_have_a_shape(node: UOp) -> Message:
 
 
 def shapes_agree(node: UOp) -> Message:
-    """All sources of an elementwise op have one shape: broadcasting is EXPAND."""
-    if node.op.is_elementwise and len({s.shape for s in node.src}) > 1:
+    """All sources of an elementwise op, or of a PAIR, have one shape: broadcasting is EXPAND."""
+    if (node.op.is_elementwise or node.op is Ops.PAIR) and len({s.shape for s in node.src}) > 1:
         return f"{node.op.name} of shapes {_names(s.shape for s in node.src)}"
     return None
 
@@ -364,8 +364,18 @@ def reduce_has_no_axes_left(node: UOp) -> Message:
     return None
 
 
+def pairs_are_reduced_as_pairs(node: UOp) -> Message:
+    """What ARGMAX and ARGMIN reduce is a PAIR, and nothing else reduces one."""
+    if node.op is not Ops.REDUCE:
+        return None
+    is_pair = node.src[0].op is Ops.PAIR
+    if is_pair == (node.arg.op in PAIR_OPS):
+        return None
+    return f"REDUCE of {node.src[0].op.name} by {node.arg.op.name}"
+
+
 def reduces_have_ranges_of_their_own(node: UOp) -> Message:
-    """No RANGE is closed by two REDUCEs, or by a REDUCE and an END."""
+    """No RANGE is closed by two REDUCEs, but those of one pair, or by a REDUCE and an END."""
     if node.op is not Ops.SINK:
         return None
     owner: dict[UOp, UOp] = {}
@@ -374,9 +384,19 @@ def reduces_have_ranges_of_their_own(node: UOp) -> Message:
             continue
         for r in closer.src[1:]:
             other = owner.setdefault(r, closer)
-            if other is not closer and Ops.REDUCE in (other.op, closer.op):
+            if other is not closer and not _are_of_one_pair(other, closer):
                 return f"{other.op.name} and {closer.op.name} both close i{r.arg.id}"
     return None
+
+
+def _are_of_one_pair(first: UOp, second: UOp) -> bool:
+    """True for reductions by the same keys, and for two ENDs, which may share a RANGE."""
+    if first.op is Ops.END and second.op is Ops.END:
+        return True
+    if first.op is not second.op or first.src[1:] != second.src[1:]:
+        return False
+    pairs = (first.src[0], second.src[0])
+    return all(p.op is Ops.PAIR for p in pairs) and pairs[0].src[1] is pairs[1].src[1]
 
 
 def indices_are_integers(node: UOp) -> Message:

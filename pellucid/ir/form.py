@@ -94,6 +94,7 @@ _EVERYWHERE: Final[tuple[Check, ...]] = (
     checks.result_types_follow,
     checks.ops_fit_their_types,
     checks.bitcasts_keep_the_width,
+    checks.pairs_are_reduced_as_pairs,
     checks.casts_change_the_type,
 )
 _TENSOR_CHECKS: Final[tuple[Check, ...]] = (
@@ -148,6 +149,7 @@ _NATIVE_TARGET_CHECKS: Final[tuple[TargetCheck, ...]] = (
 
 _LOOP_LEAVES: Final = frozenset([Ops.CONST, Ops.VARIABLE, Ops.PARAM, Ops.RANGE])
 _LOOP_EFFECTS: Final = frozenset([Ops.INDEX, Ops.STORE, Ops.GROUP, Ops.END, Ops.SINK])
+_REDUCTIONS: Final = frozenset([Ops.REDUCE, Ops.PAIR])
 _LANES: Final = _family(Group.VECTOR)
 _MEMORY: Final = frozenset(
     [Ops.DEFINE, Ops.SPECIAL, Ops.LOAD, Ops.PREFETCH, Ops.AFTER, Ops.BARRIER]
@@ -159,7 +161,8 @@ TENSOR: Final = Form(
     (),
     frozenset([Ops.CONST, Ops.BUFFER, Ops.PARAM, Ops.IOTA, Ops.SINK])
     | _PORTABLE
-    | _family(Group.MOVEMENT, Group.TENSOR),
+    | _family(Group.MOVEMENT, Group.TENSOR)
+    | {Ops.PAIR},
     _TENSOR_CHECKS,
 )
 SCHEDULE: Final = Form(
@@ -178,7 +181,7 @@ LOOP: Final = Form(
     "LOOP",
     "One kernel: STOREs over RANGEs; INDEX reads by itself, no movement is left.",
     (Ops.SINK,),
-    _LOOP_LEAVES | _LOOP_EFFECTS | _PORTABLE | {Ops.REDUCE, Ops.DEFINE, Ops.AFTER},
+    _LOOP_LEAVES | _LOOP_EFFECTS | _PORTABLE | _REDUCTIONS | {Ops.DEFINE, Ops.AFTER},
     (
         *_KERNEL_CHECKS,
         checks.no_lanes_yet,
@@ -191,7 +194,7 @@ VECTOR: Final = Form(
     "VECTOR",
     "LANES ranges are lanes, UPCAST and UNROLL ranges copies; loads and accumulators follow.",
     (Ops.SINK,),
-    _LOOP_LEAVES | _LOOP_EFFECTS | _ELEMENTWISE | _LANES | _MEMORY | {Ops.REDUCE},
+    _LOOP_LEAVES | _LOOP_EFFECTS | _ELEMENTWISE | _LANES | _MEMORY | _REDUCTIONS,
     (
         *_KERNEL_CHECKS,
         checks.lane_ops_fit,

@@ -32,7 +32,7 @@ WholeRule = Callable[[UOp, UOp], "dict[UOp, UOp] | None"]
 WHOLE: Final[dict[Op, list[WholeRule]]] = {}
 """Rules for several nodes at once: the gradients by nodes further below; None where none fits."""
 NO_GRADIENT: Final = (
-    *(Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.DETACH, Ops.BITCAST, Ops.THREEFRY),
+    *(Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.DETACH, Ops.BITCAST, Ops.THREEFRY, Ops.PAIR),
     *(Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE, Ops.FLOORDIV, Ops.FLOORMOD),
     *(Ops.TRUNCDIV, Ops.TRUNCMOD, Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR),
 )

@@ -37,6 +37,7 @@ class Group(enum.Enum):
     ELEMENTWISE = "elementwise"
     MOVEMENT = "movement"
     TENSOR = "tensor"
+    PAIR = "pair"
     VECTOR = "vector"
     MEMORY = "memory"
     CONTROL = "control"
@@ -565,6 +566,35 @@ class Ops:
         same_shape,
     )
 
+    # -- pairs of a value and a key (pairs.py)
+    PAIR = row(
+        Group.PAIR,
+        "value key",
+        "A value with the key by which a REDUCE chooses it; the value, where nothing does.",
+        like(),
+        same_shape,
+    )
+    ARGMAX = row(
+        Group.PAIR,
+        "value key other_value other_key",
+        "How a REDUCE joins PAIRs: the value of the larger key, the smaller value of equal keys.",
+        like(),
+        commutative=True,
+        associative=True,
+        idempotent=True,
+        identity=highest,
+    )
+    ARGMIN = row(
+        Group.PAIR,
+        "value key other_value other_key",
+        "How a REDUCE joins PAIRs: the value of the smaller key, the smaller value of equal keys.",
+        like(),
+        commutative=True,
+        associative=True,
+        idempotent=True,
+        identity=highest,
+    )
+
     # -- lanes
     SPLAT = row(Group.VECTOR, "x", "All lanes equal to a scalar.")
     STACK = row(Group.VECTOR, "parts*", "Concatenate lanes.")
@@ -656,6 +686,7 @@ def shift_right(a: int, count: int, bits: int) -> int:
     return a >> (count if 0 <= count < bits else bits)
 
 
-REDUCE_OPS = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR)
+PAIR_OPS = (Ops.ARGMAX, Ops.ARGMIN)
+REDUCE_OPS = (Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, Ops.XOR, *PAIR_OPS)
 COMPARISONS = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
 TRANSCENDENTAL = tuple(op for op in Ops.all() if op.group is Group.ELEMENTWISE and not op.exact)

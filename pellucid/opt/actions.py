@@ -52,6 +52,7 @@ from pellucid.core.errors import ActionError
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind, RangeArg
 from pellucid.ir.op import Ops
+from pellucid.ir.pairs import is_of_pairs, joined, key_of, paired, value_of
 from pellucid.ir.transform import Fresh, fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions
@@ -177,7 +178,7 @@ class _Parts:
             return main
         rest, copies = self.remainder(body, before + behind)
         closed = (*copies[:place], *self.rest_ranges, *copies[place:])
-        return main.alu(node.arg.op, node.with_sources((rest, *closed)) if closed else rest)
+        return joined(node.arg.op, main, node.with_sources((rest, *closed)) if closed else rest)
 
 
 # ---- kinds -------------------------------------------------------------------------------------
@@ -315,7 +316,7 @@ def _take_outside(sink: UOp, action: Action, axis: UOp) -> UOp:
     require_free_order(sink, action)
     require_loop(action, axis)
     nodes = reduces_over(sink, axis)
-    if any(_nested(node, axis).src[0].src[1:] == () for node in nodes):
+    if any(value_of(_nested(node, axis).src[0]).src[1:] == () for node in nodes):
         raise refuse(action, "no other loop of the reduction is left inside")
     return sink.substitute({node: _nested(node, axis) for node in nodes})
 
@@ -324,7 +325,9 @@ def _nested(node: UOp, outer: UOp) -> UOp:
     copies = (AxisKind.LANES, AxisKind.UNROLL)
     outside = [r for r in node.src[1:] if r is outer or r.arg.kind in copies]
     inside = [r for r in node.src[1:] if r not in outside]
-    return node.with_sources((node.with_sources((node.src[0], *inside)), *outside))
+    inner = node.with_sources((node.src[0], *inside))
+    inner = paired(inner, key_of(inner)) if is_of_pairs(node) else inner
+    return node.with_sources((inner, *outside))
 
 
 def _each(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:

@@ -37,6 +37,7 @@ from pellucid.core.dtype import DType, dtypes
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AddrSpace, AxisKind, DefineArg, RangeArg
 from pellucid.ir.op import Ops
+from pellucid.ir.pairs import is_of_pairs
 from pellucid.ir.transform import fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import users
@@ -162,6 +163,8 @@ def hoist(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     if len(nodes) > 1:
         raise refuse(action, "several reductions share it")
     node = nodes[0]
+    if is_of_pairs(node):
+        raise refuse(action, "its reduction is of pairs, whose keys would have to wait too")
     inner = _loops_to_cross(sink, action, node)
     number = next_range_id(sink)
     cleared, summed = new_loops(inner, number), new_loops(inner, number + len(inner))

@@ -165,7 +165,7 @@ class Facts:
         """The axes along which memory is read elsewhere: not those that EXPAND or IOTA made."""
         if node.op is Ops.CONST or node.op is Ops.IOTA:
             return frozenset()
-        if node.op.is_elementwise or node.op in (Ops.PAD, Ops.SHRINK, Ops.FLIP):
+        if node.op.is_elementwise or node.op in (Ops.PAIR, Ops.PAD, Ops.SHRINK, Ops.FLIP):
             return frozenset().union(*(self._varies[s] for s in node.src[:3]))
         axes = range(len(node.known_shape))
         if not node.op.is_movement or node.num_elems == 0:
@@ -185,7 +185,7 @@ class Facts:
         """How many elements of memory a value is made from, at most; a stored one is memory."""
         if node.op is Ops.CONST or node.op is Ops.IOTA:
             return 0
-        if not node.op.is_elementwise and not node.op.is_movement:
+        if not (node.op.is_elementwise or node.op.is_movement or node.op is Ops.PAIR):
             return node.num_elems
         found = max((self._distinct[s] for s in node.src), default=node.num_elems)
         return min(found, node.num_elems)

@@ -92,7 +92,7 @@ def why_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
     if node.op is Ops.REDUCE:
         return _why_reduce_stored(node, wanted, facts) or _why_over_limit(node, wanted, facts)
     moves = node.op.is_movement and node.op is not Ops.PAD
-    if moves or not node.src or node.op is Ops.CHECK or node.op is Ops.COPY:
+    if moves or not node.src or node.op in (Ops.PAIR, Ops.CHECK, Ops.COPY):
         return None
     return (
         _why_reduction_below_stored(node, wanted, facts)

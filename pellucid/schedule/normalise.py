@@ -25,7 +25,8 @@ from dataclasses import dataclass
 from pellucid.core.dtype import DType, dtypes
 from pellucid.ir import origin
 from pellucid.ir.arg import AddrSpace, CheckArg, ParamArg, ReduceArg, StageArg
-from pellucid.ir.op import Op, Ops
+from pellucid.ir.op import PAIR_OPS, Op, Ops
+from pellucid.ir.pairs import joined, key_of, paired, value_of
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import count_users
 from pellucid.schedule.onehot import as_comparison
@@ -33,7 +34,7 @@ from pellucid.schedule.onehot import as_comparison
 SMALL_FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
 
 
-SHARED_OPS = frozenset((Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR))
+SHARED_OPS = frozenset((Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN, Ops.AND, Ops.OR, *PAIR_OPS))
 """Reductions that are done in two stages when they are long."""
 LONG = 1 << 18
 """How many elements make a reduction long."""
@@ -128,20 +129,36 @@ def _in_two_stages(source: UOp, op: Op, axes: tuple[int, ...]) -> UOp | None:
         return None
     main = shape[axis] // PARTS * PARTS
     whole = _along(source, axis, 0, main) if main < shape[axis] else source
-    split = whole.reshape((*shape[:axis], PARTS, main // PARTS, *shape[axis + 1 :]))
+    split = _each(
+        whole, lambda x: x.reshape((*shape[:axis], PARTS, main // PARTS, *shape[axis + 1 :]))
+    )
     inner = tuple(a if a < axis else a + 1 for a in axes if a != axis)
     parts = _reduced(split, op, tuple(sorted((*inner, axis + 1))))
     place = sum(a not in axes for a in range(axis))
-    total = _reduced(UOp(Ops.STAGE, parts.dtype, (parts,), _PARTIAL), op, (place,))
+    kept = _stored(parts)
+    if op in PAIR_OPS:
+        kept = paired(kept, _stored(key_of(parts)))
+    total = _reduced(kept, op, (place,))
     if main == shape[axis]:
         return total
-    return total.alu(op, _reduced(_along(source, axis, main, shape[axis]), op, axes))
+    rest = _reduced(_along(source, axis, main, shape[axis]), op, axes)
+    return value_of(joined(op, total, rest))
+
+
+def _stored(parts: UOp) -> UOp:
+    return UOp(Ops.STAGE, parts.dtype, (parts,), _PARTIAL)
+
+
+def _each(source: UOp, move: Callable[[UOp], UOp]) -> UOp:
+    """Move a tensor, or value and key of a pair."""
+    return paired(*map(move, source.src)) if source.op is Ops.PAIR else move(source)
 
 
 def _along(source: UOp, axis: int, start: int, stop: int) -> UOp:
     """The part of a tensor from *start* to *stop* along one axis."""
     whole = ((0, n) for n in source.known_shape)
-    return source.shrink(tuple((start, stop) if i == axis else r for i, r in enumerate(whole)))
+    box = tuple((start, stop) if i == axis else r for i, r in enumerate(whole))
+    return _each(source, lambda x: x.shrink(box))
 
 
 def _accumulator(op: Op, dtype: DType) -> DType:

@@ -227,7 +227,7 @@ class _Walk:
             step = self.plan.steps[key] = self.step(node, use)
         if node.op is Ops.REDUCE:
             evaluations = self.compute_reduce(node, use, evaluations, draft)
-        if node.op.is_elementwise or node.op in (Ops.REDUCE, Ops.GATHER, Ops.PAD):
+        if node.op.is_elementwise or node.op in (Ops.REDUCE, Ops.PAIR, Ops.GATHER, Ops.PAD):
             draft.num_nodes += NODES_OF_FUNCTION if node.op in TRANSCENDENTAL else 1
         for source, source_use in step:
             self.want(source, source_use, evaluations, draft)
@@ -246,7 +246,7 @@ class _Walk:
         """The sources of *node* and where they are read, to have it at *use*."""
         index, valid = use
         op = node.op
-        if op.is_elementwise:
+        if op.is_elementwise or op is Ops.PAIR:
             return tuple((source, use) for source in node.src)
         if op is Ops.PAD:
             return self.step_pad(node, use)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from pellucid.core.dtype import DType, dtypes
 from pellucid.ir.arg import ParamArg, ReduceArg
 from pellucid.ir.op import Ops
+from pellucid.ir.pairs import value_of
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan
 from pellucid.schedule.views import ZERO, Use, flat_index, literal
@@ -60,7 +61,7 @@ class Values:
             return node
         if op is Ops.IOTA:
             return use[0][0].cast(node.dtype)
-        if op.is_elementwise:
+        if op.is_elementwise or op is Ops.PAIR:
             return UOp(op, node.dtype, tuple(sources), node.arg)
         if op is Ops.REDUCE:
             return self.reduction(node, use, sources)
@@ -79,7 +80,7 @@ class Values:
             return UOp.const(node.dtype, op.identity_for(node.dtype))
         loops = self.plan.loops[node, use]
         if not loops:
-            return sources[0]
+            return value_of(sources[0])
         return UOp(Ops.REDUCE, node.dtype, (sources[0], *loops), ReduceArg(op))
 
     def meaning(self, what: str, node: UOp, use: Use, size: int) -> UOp:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pellucid.core.dtype import DType, dtypes
 from pellucid.ir.arg import AxisKind, KernelInfo, ParamArg, ReduceArg
 from pellucid.ir.op import Op, Ops
+from pellucid.ir.pairs import paired
 from pellucid.ir.uop import UOp
 
 Array = npt.NDArray[np.generic]
@@ -109,6 +110,22 @@ def reduce_rows(rows: int = 2, columns: int = 37) -> UOp:
     i, k = loop(rows, 0), axis(columns, 1)
     value = reduce(param(1, rows * columns).index(i * columns + k), k)
     return kernel(param(0, rows).index(i).store(value).end(i))
+
+
+def places(rows: int = 4, columns: int = 75, op: Op = Ops.ARGMAX) -> UOp:
+    """y[i] = the first place of the largest x[i, j]"""
+    i, k = loop(rows, 0), axis(columns, 1)
+    x = param(1, rows * columns).index(i * columns + k)
+    value = reduce(paired(k.cast(dtypes.int32), x), k, op=op)
+    return kernel(param(0, rows, dtypes.int32).index(i).store(value).end(i))
+
+
+def places_in_columns(rows: int = 13, columns: int = 35) -> UOp:
+    """y[j] = the first place of the smallest x[i, j]"""
+    j, k = loop(columns, 0), axis(rows, 1)
+    x = param(1, rows * columns).index(k * columns + j)
+    value = reduce(paired(k.cast(dtypes.int32), x), k, op=Ops.ARGMIN)
+    return kernel(param(0, columns, dtypes.int32).index(j).store(value).end(j))
 
 
 def reduce_columns(rows: int = 9, columns: int = 35) -> UOp:
@@ -326,6 +343,8 @@ MAKERS: tuple[Callable[[], UOp], ...] = (
     empty,
     reduce_all,
     reduce_rows,
+    places,
+    places_in_columns,
     reduce_columns,
     reduce_empty,
     matmul,

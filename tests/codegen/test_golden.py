@@ -27,6 +27,7 @@ def hinted_rows() -> UOp:
 SHOWN: dict[str, Callable[[], UOp]] = {
     "elementwise": lambda: kernels.elementwise(35),
     "reduce_rows": lambda: kernels.reduce_rows(3, 100),
+    "places": lambda: kernels.places(3, 128),
     "matmul": lambda: kernels.matmul(4, 20, 16),
     "pad_and_sum": kernels.pad_and_sum,
     "one_hot_matmul": lambda: kernels.one_hot_matmul(3, 11, 8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,18 @@ def test_topk_and_median() -> None:
     assert Tensor(x).topk(1, 0, largest=False)[0].tolist() == [x.min(0).tolist()]
     assert Tensor([3.0, 1.0, 2.0, 5.0]).median().item() == 2.0
     assert np.isnan(Tensor([3.0, nan, 2.0]).median().item())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.uint8, bool])
+def test_the_first_of_an_order_is_that_of_all(dtype: type[Any]) -> None:
+    x = np.random.default_rng(3).integers(0, 2 if dtype is bool else 4, (6, 9)).astype(dtype)
+    if np.issubdtype(dtype, np.floating):
+        x[1, [2, 5]], x[2], x[3, ::2] = np.nan, np.nan, -0.0
+    for largest in (True, False):
+        all_of_them = Tensor(x).topk(9, 1, largest)
+        values, places = Tensor(x).topk(1, 1, largest)
+        np.testing.assert_array_equal(places.numpy(), all_of_them.indices.numpy()[:, :1])
+        np.testing.assert_array_equal(values.numpy(), all_of_them.values.numpy()[:, :1])
 
 
 def test_gradients_follow_the_elements() -> None:

@@ -450,6 +450,12 @@ BROKEN: list[Broken] = [
         "REDUCE without a range",
     ),
     (
+        checks.pairs_are_reduced_as_pairs,
+        TENSOR,
+        node(Ops.REDUCE, f32, tensor(2), arg=ReduceArg(Ops.ARGMAX, (0,))),
+        "REDUCE of EXPAND by ARGMAX",
+    ),
+    (
         checks.reduces_have_ranges_of_their_own,
         LOOP,
         kernel(

@@ -364,3 +364,28 @@ def _with_sign_of_zero(
     found = wanted.any(axis=axes, keepdims=keepdims)
     sign = np.where(found, 1.0, -1.0) if op is Ops.MAX else np.where(found, -1.0, 1.0)
     return np.where(result == 0, np.copysign(result, sign), result)
+
+
+def reduce_pairs(
+    op: Op,
+    dtype: DType,
+    pairs: tuple[Array, Array],
+    axes: tuple[int, ...],
+    keepdims: bool = False,
+) -> Array:
+    """The value with the best key along *axes*, of several the smallest; NaN is the best key.
+
+    >>> keys = np.float32([1, 3, 3])
+    >>> reduce_pairs(Ops.ARGMAX, dtypes.int32, (np.int32([7, 9, 8]), keys), (0,)).item()
+    8
+    """
+    values, keys = np.broadcast_arrays(*pairs)
+    nothing = op.identity_for(dtype.scalar)
+    if math.prod(keys.shape[axis] for axis in axes) == 0:
+        return np.asarray(values.min(axis=axes, keepdims=keepdims, initial=nothing))
+    extreme = np.fmax if op is Ops.ARGMAX else np.fmin
+    best = extreme.reduce(keys, axis=axes, keepdims=True)
+    is_nan = keys != keys
+    wins = np.where(is_nan.any(axis=axes, keepdims=True), is_nan, keys == best)
+    least = np.where(wins, values, np.asarray(nothing, values.dtype))
+    return np.asarray(least.min(axis=axes, keepdims=keepdims))

@@ -20,12 +20,12 @@ from typing import Any, Final
 import numpy as np
 
 from pellucid.core.errors import InterpretError
-from pellucid.ir.interpret.arithmetic import reduce_values
+from pellucid.ir.interpret.arithmetic import reduce_pairs, reduce_values
 from pellucid.ir.interpret.machine import Machine, read_early
 from pellucid.ir.interpret.memory import Memory, Visitor
 from pellucid.ir.interpret.structure import storage_of, values_used
 from pellucid.ir.interpret.values import Array
-from pellucid.ir.op import Ops
+from pellucid.ir.op import PAIR_OPS, Ops
 from pellucid.ir.uop import UOp
 
 _MOST_ELEMENTS: Final = 1 << 22
@@ -155,14 +155,21 @@ class _Nest(Machine):
             super().step(node)
 
     def reduce_axes(self, node: UOp) -> Array:
-        values = self.value(node.src[0])
         axes = tuple(self.axes[r] for r in node.src[1:])
+        if node.arg.op in PAIR_OPS:
+            value, key = (self.over_ranges(node, v) for v in self.pair(node.src[0]))
+            both = (value, key)
+            return reduce_pairs(node.arg.op, node.dtype, both, axes, keepdims=True)
+        full = self.over_ranges(node, self.value(node.src[0]))
+        return reduce_values(node.arg.op, node.dtype, full, axes, keepdims=True)
+
+    def over_ranges(self, node: UOp, values: Array) -> Array:
+        """What a REDUCE combines, with all the elements that it takes in."""
         shape = list(values.shape)
         for r in node.src[1:]:
             shape[self.axes[r]] = self.sizes[r]
         shape[-1] = node.dtype.lanes
-        full = np.broadcast_to(values, shape)
-        return reduce_values(node.arg.op, node.dtype, full, axes, keepdims=True)
+        return np.broadcast_to(values, shape)
 
     def splat(self, node: UOp) -> Array:
         value = self.value(node.src[0])

@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from pellucid.core.errors import ExecutionError, InterpretError
-from pellucid.ir.interpret.arithmetic import meaning, reduce_values
+from pellucid.ir.interpret.arithmetic import meaning, reduce_pairs, reduce_values
 from pellucid.ir.interpret.memory import Address, Memory, Visitor, make_address
 from pellucid.ir.interpret.structure import Branch, Item, Loop, values_used
 from pellucid.ir.interpret.values import Array, literal
-from pellucid.ir.op import Op, Ops
+from pellucid.ir.op import PAIR_OPS, Op, Ops
 from pellucid.ir.uop import UOp
 
 
@@ -65,7 +65,7 @@ class Machine:
         """Run the body once for each point, first range slowest."""
         sizes = [range(int(self.value(r.src[0])[0])) for r in loop.ranges]
         is_reduce = loop.end.op is Ops.REDUCE
-        parts: list[Array] = []
+        parts: list[Any] = []
         for point in itertools.product(*sizes):
             for node, at in zip(loop.ranges, point, strict=True):
                 self.values[node] = np.array([at], _integer(node))
@@ -75,16 +75,34 @@ class Machine:
         if is_reduce:
             self.reduce(loop.end, parts)
 
-    def part(self, node: UOp) -> Array:
+    def part(self, node: UOp) -> Any:
         """What one turn gives to a REDUCE."""
+        if node.arg.op in PAIR_OPS:
+            return self.pair(node.src[0])
         return self.value(node.src[0])
 
-    def reduce(self, node: UOp, parts: list[Array]) -> None:
+    def pair(self, node: UOp) -> tuple[Array, Array]:
+        """The value and the key of a PAIR."""
+        value, key = map(self.value, node.src)
+        return value, key
+
+    def reduce(self, node: UOp, parts: list[Any]) -> None:
         """Combine what the turns gave."""
         lanes = node.dtype.lanes
-        stacked = np.stack(parts) if parts else literal(node.dtype, 0)[None][:0]
-        stacked = np.broadcast_to(stacked, (len(parts), lanes))
-        self.values[node] = reduce_values(node.arg.op, node.dtype, stacked, (0,))
+
+        def stacked(of: UOp, turns: list[Array]) -> Array:
+            full = np.stack(turns) if turns else literal(of.dtype, 0)[None][:0]
+            return np.broadcast_to(full, (len(turns), lanes))
+
+        if node.arg.op in PAIR_OPS:
+            values, keys = (
+                stacked(source, [part[place] for part in parts])
+                for place, source in enumerate(node.src[0].src)
+            )
+            self.values[node] = reduce_pairs(node.arg.op, node.dtype, (values, keys), (0,))
+        else:
+            values = stacked(node, parts)
+            self.values[node] = reduce_values(node.arg.op, node.dtype, values, (0,))
 
     # ---- one node ------------------------------------------------------------------------------
 
@@ -187,8 +205,8 @@ class Machine:
     def nothing(self, node: UOp) -> None:
         return None
 
-    def reduce_nothing(self, node: UOp) -> Array:
-        """A REDUCE without ranges is its source."""
+    def first_value(self, node: UOp) -> Array:
+        """A REDUCE without ranges is its source, and a PAIR by itself means its value."""
         return self.value(node.src[0])
 
 
@@ -214,7 +232,8 @@ _METHODS: Final[dict[Op, str]] = {
     Ops.LOAD: "load",
     Ops.STORE: "store",
     Ops.AFTER: "first",
-    Ops.REDUCE: "reduce_nothing",
+    Ops.REDUCE: "first_value",
+    Ops.PAIR: "first_value",
     Ops.GROUP: "nothing",
     Ops.BARRIER: "nothing",
     Ops.PREFETCH: "nothing",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as MappingOf
+from typing import Any
 
 import numpy as np
 
@@ -138,7 +139,7 @@ class _Tracer(Machine):
             self.reads[node] = [self.reads_of(node.src[0])[lane] for lane in chosen]
         elif node.op is Ops.AFTER:
             self.reads[node] = self.reads_of(node.src[0])
-        elif node.op.is_elementwise or node.op is Ops.SPLAT:
+        elif node.op.is_elementwise or node.op in (Ops.SPLAT, Ops.PAIR):
             self.reads[node] = self.joined([self.reads_of(s) for s in node.src], node.dtype.lanes)
 
     def joined(self, sources: list[_Reads], lanes: int) -> _Reads:
@@ -186,7 +187,7 @@ class _Tracer(Machine):
                 slot = int(address.memory.name.split()[1])
                 self.written[slot, position] = value[lane]
 
-    def part(self, node: UOp) -> Array:
+    def part(self, node: UOp) -> Any:
         self.turns[-1].append(self.reads_of(node.src[0]))
         return super().part(node)
 

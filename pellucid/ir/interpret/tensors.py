@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import ExecutionError, IndexOutOfRangeError, InterpretError
-from pellucid.ir.interpret.arithmetic import apply, reduce_values
+from pellucid.ir.interpret.arithmetic import apply, reduce_pairs, reduce_values
 from pellucid.ir.interpret.values import Array, cast_values, from_storage, literal, quiet
-from pellucid.ir.op import Op, Ops
+from pellucid.ir.op import PAIR_OPS, Op, Ops
 from pellucid.ir.uop import UOp
 
 Buffers = Mapping[UOp, Array]
@@ -121,7 +121,12 @@ class _Evaluation:
 
     # ---- whole tensors -------------------------------------------------------------------------
 
-    def reduce(self, node: UOp, sources: list[Array]) -> Array:
+    def pair(self, node: UOp, sources: list[Array]) -> Any:
+        return tuple(sources)  # for a REDUCE: nothing else takes a PAIR
+
+    def reduce(self, node: UOp, sources: list[Any]) -> Array:
+        if node.arg.op in PAIR_OPS:
+            return reduce_pairs(node.arg.op, node.dtype, sources[0], tuple(node.arg.axes))
         return reduce_values(node.arg.op, node.dtype, sources[0], tuple(node.arg.axes))
 
     def gather(self, node: UOp, sources: list[Array]) -> Array:
@@ -213,6 +218,7 @@ _HANDLERS: Final[dict[Op, Callable[[_Evaluation, UOp, list[Array]], Array]]] = {
     Ops.SHRINK: _Evaluation.moved,
     Ops.FLIP: _Evaluation.moved,
     Ops.PAD: _Evaluation.pad,
+    Ops.PAIR: _Evaluation.pair,
     Ops.REDUCE: _Evaluation.reduce,
     Ops.GATHER: _Evaluation.gather,
     Ops.SCATTER: _Evaluation.scatter,
