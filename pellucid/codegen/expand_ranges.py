@@ -162,9 +162,8 @@ def _upcast(effect: UOp, copied: tuple[UOp, ...]) -> UOp:
     if effect.op is Ops.GROUP:
         parts = [_upcast(part, copied) for part in effect.src]
     elif copied:
-        # the axis that was made last runs fastest: rows of a tile, then vectors of a row
-        ordered = sorted(copied, key=lambda r: r.arg.id)
-        parts = [substitute_free(effect, chosen) for chosen in _assignments(ordered)]
+        # the innermost axis runs fastest: rows of a tile, then vectors of a row
+        parts = [substitute_free(effect, chosen) for chosen in _assignments(copied)]
     else:
         return effect
     flat = [p for part in parts for p in (part.src if part.op is Ops.GROUP else (part,))]

@@ -5,6 +5,9 @@ LOOP form -> LOOP form: the action `pad`. Of 10 elements by 4, before and after:
     END(STORE(y[i], x[i] * 2), i over 10)
     END(STORE(y[i] if i < 10, (x[i] if i < 10) * 2), i over 12)
 
+    REDUCE(x[i] * y[i], i over 10)
+    REDUCE((x[i] if i < 10) * (y[i] if i < 10), i over 12)
+
 A read beyond the edge gives 0 without access, a STORE beyond it does nothing: the target does both
 by masks. Where bounds prove that i < 10, as in all vectors but the last, no mask is left.
 """
@@ -16,7 +19,7 @@ from pellucid.ir.arg import Action
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import rebuild
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import end_of, stores_of
+from pellucid.opt.axes import end_of, reduces_over, stores_of
 from pellucid.opt.legal import (
     known_size,
     refuse,
@@ -27,19 +30,23 @@ from pellucid.opt.legal import (
 
 
 def pad(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
-    """Make an output axis a multiple of the amount long."""
+    """Make an output axis, or one that products are summed along, a multiple of the amount long."""
     require_free_order(sink, action)
     require_loop(action, axis)
     size, amount = known_size(action, axis), action.amount
     end = end_of(sink, axis)
-    if end is None:
-        raise refuse(action, "it is reduced")
     if amount < 2:
         raise refuse(action, "the amount is less than 2")
     if size % amount == 0:
         raise refuse(action, f"its size {size} is a multiple of {amount} already")
     require_no_buffer_inside(sink, action, axis)
-    _require_harmless(action, end, axis)
+    if end is None:
+        nodes = reduces_over(sink, axis)
+        for node in nodes:
+            _require_products(action, node, axis)
+    else:
+        nodes = [end]
+        _require_harmless(action, end, axis)
     longer = axis.with_sources((axis.src[0].const_like(-(-size // amount) * amount),))
     valid = longer < size
 
@@ -51,7 +58,20 @@ def pad(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
             return node.with_sources((*sources[:2], inside))
         return node.with_sources(sources)
 
-    return sink.substitute({end: rebuild(end, padded)})
+    return sink.substitute({node: rebuild(node, padded) for node in nodes})
+
+
+def _require_products(action: Action, node: UOp, axis: UOp) -> None:
+    """What is summed beyond the edge is 0, since both factors are read there."""
+    is_sum = node.arg.op is Ops.ADD and node.src[0].op is Ops.MUL and node.dtype.is_float
+    if not is_sum or not all(_is_read_along(side, axis) for side in node.src[0].src):
+        raise refuse(action, "it is reduced, and not to a sum of products of what is read along it")
+
+
+def _is_read_along(side: UOp, axis: UOp) -> bool:
+    while side.op is Ops.CAST:
+        side = side.src[0]
+    return side.op is Ops.INDEX and axis in side.ranges
 
 
 def _require_harmless(action: Action, end: UOp, axis: UOp) -> None:

@@ -41,6 +41,7 @@ from pellucid.opt.axes import (
     stride_of,
 )
 from pellucid.opt.cost import Costs, body_size, copies_of
+from pellucid.opt.dots import plan_dots
 from pellucid.opt.nests import has_blocks, with_each
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
@@ -69,7 +70,7 @@ def choose(sink: UOp, target: Target) -> Plan:
     if has_blocks(sink):
         _plan_each(plan)
         return plan
-    if plan_windows(plan) or plan_tiles(plan):
+    if plan_dots(plan) or plan_windows(plan) or plan_tiles(plan):
         return plan
     _plan_rows(plan)
     costs = Costs(plan.sink, target)

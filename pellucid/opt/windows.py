@@ -2,17 +2,20 @@
 
     y[n, o, h, w] = sum over c, i, j of x[n, c, h + i, w + j] * k[o, c, i, j]       w over 28
 
-    for each n, h, and 4 of o:
-        for runs of c: for c in a run: for i: for j:
-            4 x 2 vectors of sums += 4 numbers of k * 2 vectors of x      the last is masked
-        store 4 x 2 vectors
-
-Where all of k does not stay in cache, the 4 of o are the outer loop, and n and h the inner ones.
+    for each n, 2 of h, and vector of w:                         16 registers of 8 lanes
+        for each 6 of o:
+            for runs of c: for c in a run: for i: for j:
+                6 x 2 vectors of sums += 6 numbers of k * 2 vectors of x      the last is masked
+            store 6 x 2 vectors
 
 This is a product of matrices whose sum has several axes: lanes run along the axis that is
-contiguous in the output and in one operand; copies are made of vectors along it, and of the axis
-along which that operand is used again. Nothing is packed: rows of windows overlap, so a cache line
-that was read is read again soon.
+contiguous in the output and in one operand; copies are made of vectors along it (*column*), of a
+further axis of that operand (*again*), and of the axis along which the operand is used again
+(*row*). How many of each is a question of registers (registers.py). Nothing is packed: rows of
+windows overlap, so a cache line that was read is read again soon.
+
+Rows are the innermost loop: the windows that they share stay in the first cache, and k streams by.
+Where k is so large that it would come from memory each time, a few rows are the outermost loop.
 
 Source of the direct form: E. Georganas et al., "Anatomy of High-Performance Deep Learning
 Convolutions on SIMD Architectures", 2018, section II (register tiles over pixels and channels).
@@ -21,21 +24,34 @@ Convolutions on SIMD Architectures", 2018, section II (register tiles over pixel
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import axes_of, reductions, size_of, stores_of, stride_of
+from pellucid.opt.axes import (
+    all_ends,
+    axes_of,
+    end_of,
+    reductions,
+    size_of,
+    stores_of,
+    stride_of,
+)
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
+from pellucid.opt.registers import Registers, Shape, best_shape
 from pellucid.opt.runs import longest_run, run_length
 from pellucid.opt.tiles import LEAST_WORK, THREADING_US, thread_best
 
 MOST_VECTORS = 4
-"""How many vectors along the lanes a tile has at most."""
+"""How many vectors along the lanes, and how many copies of them, a tile has at most."""
+MOST_ROWS = 8
+"""How many rows a tile has at most."""
 LEAST_FILLED = 0.4
 """Lanes that are used, of all; where fewer are, another axis serves better."""
 _TILE = "each value loaded is used by several accumulators"
+_SHARED = "rows share the windows that they read"
 
 
 def plan_windows(plan: Plan) -> bool:
@@ -56,6 +72,7 @@ class _Windows:
     column: UOp
     row: UOp
     others: tuple[UOp, ...]
+    again: UOp | None
     lanes: int
 
     @staticmethod
@@ -79,7 +96,7 @@ class _Windows:
     @staticmethod
     def _read(plan: Plan, node: UOp, outputs: tuple[UOp, ...]) -> _Windows | None:
         places = [s.src[0].src[1] for s in stores_of(plan.sink)]
-        reads = [_read_below(side) for side in node.src[0].src]
+        reads = [read_below(side) for side in node.src[0].src]
         most = plan.target.max_lanes(max(4, node.dtype.itemsize))
         for column in outputs:
             if column not in node.ranges or any(stride_of(p, column) != 1 for p in places):
@@ -87,7 +104,8 @@ class _Windows:
             wide = [r for r in reads if r is not None and stride_of(r.src[1], column) == 1]
             if None in reads or len(wide) != 1:
                 continue
-            if any(column in r.ranges for r in reads if r is not None and r is not wide[0]):
+            narrow = [r.ranges for r in reads if r is not None and r is not wide[0]]
+            if any(column in ranges for ranges in narrow):
                 continue
             rows = [r for r in outputs if r in node.ranges and r not in wide[0].ranges]
             if not rows:
@@ -95,7 +113,9 @@ class _Windows:
             row = max(rows, key=lambda r: size_of(r) or 1)
             others = tuple(r for r in outputs if r is not row and r is not column)
             lanes = min(most, 1 << ((size_of(column) or 1) - 1).bit_length())
-            found = _Windows(plan, node, column, row, others, lanes)
+            again = [r for r in others if r in wide[0].ranges and not any(r in n for n in narrow)]
+            last = again[-1] if again else None
+            found = _Windows(plan, node, column, row, others, last, lanes)
             return found if found.is_worth_it() else None
         return None
 
@@ -115,10 +135,15 @@ class _Windows:
 
     @property
     def is_heavy(self) -> bool:
-        """True where all that the rows read does not stay in cache from one row of windows on."""
-        num_bytes = self.node.dtype.itemsize * (size_of(self.row) or 1)
+        """True where all that the rows read is too much to stream by for each tile of columns."""
+        target, rows = self.kernel.target, size_of(self.row) or 1
+        if all(rows % n for n in range(2, MOST_ROWS + 1)):
+            return False
+        num_bytes = self.node.dtype.itemsize * rows
         num_bytes *= math.prod(size_of(r) or 1 for r in self.node.src[1:])
-        return num_bytes > self.kernel.target.l2_bytes // 2
+        is_narrow = (size_of(self.column) or 1) <= self.lanes
+        most = target.l2_bytes // 2 if is_narrow else target.l3_bytes // 4
+        return num_bytes > most
 
     @property
     def work(self) -> int:
@@ -127,36 +152,95 @@ class _Windows:
         return math.prod(size_of(r) or 1 for r in ranges)
 
     def plan(self) -> None:
-        """Rows and columns innermost; runs of the sum; copies of rows, then vectors."""
-        plan, column, row = self.kernel, self.column.arg.id, self.row.arg.id
-        self._order()
+        """Rows innermost; runs of the sum; copies of vectors, then of rows."""
+        plan, column = self.kernel, self.column.arg.id
         if plan.size(column) % self.lanes:
             plan.do("pad", column, self.lanes, "masks are cheaper than a scalar rest")
+        shape = self._shape()
+        outermost = self._order(shape)
         self._runs()
-        vectors = plan.size(column) // self.lanes
-        width = vectors if vectors <= MOST_VECTORS else _even(vectors)
-        row_loop = self._upcast_rows(row, width)
-        self._upcast_vectors(column, width)
-        busy_us = self.work / self.lanes / CYCLES_PER_US
-        target = plan.target
-        if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
-            rows = [] if row_loop is None else [row_loop]
-            others = [r.arg.id for r in self.others]
-            loops = [*rows, *others] if self.is_heavy else [*others, *rows]
-            thread_best(plan, loops, f"it takes about {busy_us:.0f} us on one core")
+        again = None if self.again is None else self.again.arg.id
+        parts: tuple[int | None, ...] = (None,)
+        if again is not None and 1 < shape.again < plan.size(again):
+            pieces = plan.do("split", again, shape.again, _TILE)
+            again, parts = pieces.outer, (pieces.inner, pieces.rest)
+        elif shape.again > 1:
+            parts = (again,)
+        for nest in _nests(plan.sink):
+            self._plan_nest(nest, parts, shape)
+        self._thread(outermost, again)
 
-    def _order(self) -> None:
-        """Columns inside of all other loops; rows too, unless what they read overflows a cache."""
+    def _shape(self) -> Shape:
+        """The tile that the registers hold."""
+        size = self.kernel.size
+        again = 1 if self.again is None else size(self.again.arg.id)
+        sizes = (size(self.row.arg.id), size(self.column.arg.id) // self.lanes, again)
+        rows = [n for n in range(1, MOST_ROWS + 1) if not self.is_heavy or sizes[0] % n == 0]
+        registers = Registers.of(self.kernel.target, for_masks=1)
+        copies = range(1, MOST_VECTORS + 1)
+        return best_shape(registers, rows, copies, copies, sizes)
+
+    def _order(self, shape: Shape) -> list[int]:
+        """Columns inside of other loops, rows inside of columns; or a few rows outside of all."""
+        plan, row = self.kernel, self.row.arg.id
+        others = [r.arg.id for r in self.others if r is not self.again]
+        again = [] if self.again is None else [self.again.arg.id]
+        column = self.column.arg.id
+        if not self.is_heavy:
+            self._put((*others, *again, column, row), _SHARED)
+            return others
+        self._put((row, *others, *again, column), "what few rows read stays in cache")
+        pieces = Pieces(None, row, None)
+        if 1 < shape.rows < plan.size(row):
+            pieces = plan.do("split", row, shape.rows, _TILE)
+        outer = [] if pieces.outer is None else [pieces.outer]
+        inner = [pieces.inner] if shape.rows > 1 else []
+        self._put((*outer, *others, *again, column, *inner), _SHARED)
+        return [*outer, *others]
+
+    def _put(self, wanted: Sequence[int], reason: str) -> None:
+        """Put the loops of one nest in order."""
         plan = self.kernel
-        first, last = ((self.row,), ()) if self.is_heavy else ((), (self.row,))
-        wanted = [r.arg.id for r in (*first, *self.others, *last, self.column)]
         for place, number in enumerate(wanted):
-            axes = axes_of(plan.sink)
-            if axes[place].arg.id != number:
-                other = axes.index(plan.axis(number))
-                plan.do(
-                    "swap", axes[place].arg.id, other, "windows of one row share what they read"
-                )
+            now = self._loops_around(number)[place]
+            if now != number:
+                plan.do("swap", now, axes_of(plan.sink).index(plan.axis(number)), reason)
+
+    def _loops_around(self, number: int) -> list[int]:
+        """The loops that are closed together with one of them."""
+        end = end_of(self.kernel.sink, self.kernel.axis(number))
+        assert end is not None, "it is an output axis"
+        return [r.arg.id for r in end.src[1:]]
+
+    def _plan_nest(self, numbers: Sequence[int], parts: Sequence[int | None], shape: Shape) -> None:
+        """One nest of loops: copies of *again*, vectors, and rows."""
+        plan = self.kernel
+        again = next((n for n in numbers if n in parts), None)
+        column = numbers[-2]
+        pieces = Pieces(None, column, None)
+        if shape.vectors * self.lanes < plan.size(column):
+            pieces = plan.do("split", column, shape.vectors * self.lanes, _TILE)
+        for part in (pieces.inner, pieces.rest):
+            if part is not None:
+                self._plan_tile(part, again, shape)
+
+    def _plan_tile(self, column: int, again: int | None, shape: Shape) -> None:
+        """Vectors of a column, and copies, stand inside of copies of rows: they stay loaded."""
+        plan = self.kernel
+        numbers = self._loops_around(column)
+        row = numbers[-1]
+        last = [row, column] if again is None else [row, again, column]
+        self._put([n for n in numbers if n not in last] + last, _SHARED)
+        found = plan.do("lanes", column, self.lanes, "accesses are contiguous along it")
+        if found.outer is not None:
+            plan.do("upcast", found.outer, 0, _TILE)
+        if again is not None:
+            plan.do("upcast", again, 0, _TILE)
+        if shape.rows > 1:
+            amount = min(shape.rows, plan.size(row))
+            rows = plan.do("upcast", row, amount, _TILE)
+            if rows.rest is not None:
+                plan.do("upcast", rows.rest, 0, "the rest of the rows")
 
     def _runs(self) -> None:
         """Nest the sum, so that no accumulator adds many terms."""
@@ -184,48 +268,28 @@ class _Windows:
         while number is not None and (size := plan.size(number)) > most:
             number = plan.do("cascade", number, run_length(size, most), reason).outer
 
-    def _upcast_rows(self, row: int, vectors: int) -> int | None:
-        """Copies of rows, as many as registers allow; the loop that is left."""
-        plan = self.kernel
-        registers = plan.target.num_vector_registers
-        most = max(1, min(8, registers // 2 // vectors, 4 if vectors > 1 else 8))
-        size = plan.size(row)
-        amount = (
-            size if size <= most else next((n for n in (most, most - 1) if size % n == 0), most)
-        )
-        if amount < 2:
-            return row
-        pieces = plan.do("upcast", row, amount, _TILE)
-        if pieces.rest is not None:
-            plan.do("upcast", pieces.rest, 0, "the rest of the rows")
-        return pieces.outer
-
-    def _upcast_vectors(self, column: int, width: int) -> None:
-        plan = self.kernel
-        pieces = Pieces(None, column, None)
-        if width * self.lanes < plan.size(column):
-            pieces = plan.do("split", column, width * self.lanes, _TILE)
-        for part in (pieces.inner, pieces.rest):
-            if part is not None:
-                found = plan.do("lanes", part, self.lanes, "accesses are contiguous along it")
-                if found.outer is not None:
-                    plan.do("upcast", found.outer, 0, _TILE)
+    def _thread(self, outermost: Sequence[int], again: int | None) -> None:
+        """Share out the loops that need the same k, or those that need other parts of it."""
+        plan, target = self.kernel, self.kernel.target
+        busy_us = self.work / self.lanes / CYCLES_PER_US
+        if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
+            inner = [n for nest in _nests(plan.sink)[:1] for n in nest]
+            loops = [*outermost, *([] if again is None else [again]), *inner]
+            thread_best(plan, loops, f"it takes about {busy_us:.0f} us on one core")
 
 
-def _read_below(side: UOp) -> UOp | None:
+def _nests(sink: UOp) -> list[tuple[int, ...]]:
+    """The loops around each group of STOREs that no other loop divides."""
+    ends = [e for e in all_ends(sink) if e.src[0].op in (Ops.STORE, Ops.GROUP)]
+    return [
+        tuple(r.arg.id for r in e.src[1:])
+        for e in ends
+        if e.src[0].op is Ops.STORE or all(s.op is Ops.STORE for s in e.src[0].src)
+    ]
+
+
+def read_below(side: UOp) -> UOp | None:
     """The one INDEX of a parameter that a side of a product is, below casts and padding."""
     while side.op is Ops.CAST or (side.op is Ops.WHERE and side.src[2].is_const):
         side = side.src[0 if side.op is Ops.CAST else 1]
     return side if side.op is Ops.INDEX and side.src[0].op is Ops.PARAM else None
-
-
-def _even(vectors: int) -> int:
-    """How many vectors a tile has where one is too few for all: a divisor, else even parts.
-
-    >>> [_even(n) for n in (7, 8, 9, 14)]
-    [4, 4, 3, 4]
-    """
-    for amount in range(MOST_VECTORS, 2, -1):
-        if vectors % amount == 0:
-            return amount
-    return -(-vectors // -(-vectors // MOST_VECTORS))

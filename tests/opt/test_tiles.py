@@ -275,7 +275,11 @@ UPCAST = act(kernels.matmul(6, 5, 32), Action("upcast", 0, 2))
         ),
         (quotients(), Action("pad", 0, 4), "a division by what is read beyond the edge would fail"),
         (last_of_all(), Action("pad", 0, 4), "an output does not move along it"),
-        (kernels.matmul(), Action("pad", 2, 16), "it is reduced"),
+        (
+            kernels.reduce_all(),
+            Action("pad", 0, 16),
+            "it is reduced, and not to a sum of products of what is read along it",
+        ),
         (kernels.matmul(), Action("pad", 0, 1), "the amount is less than 2"),
         (kernels.matmul(), Action("pad", 0, 3), "its size 3 is a multiple of 3 already"),
     ],
