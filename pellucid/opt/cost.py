@@ -112,6 +112,12 @@ class Costs:
 
     def time_us(self, lanes: dict[UOp, int]) -> float:
         """About how long the kernel takes on one core."""
+        params = {a.src[0] for a in self.accesses if a.src[0].op is Ops.PARAM}
+        memory = sum(p.dtype.itemsize * p.arg.size for p in params)
+        return max(self.cycles(lanes) / CYCLES_PER_US, float(memory) / BYTES_PER_US)
+
+    def cycles(self, lanes: dict[UOp, int]) -> float:
+        """About how many cycles one core works, memory being at hand."""
         cycles = 0.0
         sums = [n for n in self.work if n.op is Ops.REDUCE and n.arg.op is Ops.ADD]
         fused = {n.src[0] for n in sums if n.src[0].op is Ops.MUL}
@@ -121,9 +127,7 @@ class Costs:
             ranges = own_ranges(node)
             width = max((lanes[r] for r in ranges if r in lanes), default=1)
             cycles += self.runs(node) * self._cycles(node) / width
-        params = {a.src[0] for a in self.accesses if a.src[0].op is Ops.PARAM}
-        memory = sum(p.dtype.itemsize * p.arg.size for p in params)
-        return max(cycles / CYCLES_PER_US, float(memory) / BYTES_PER_US)
+        return cycles
 
     def _cycles(self, node: UOp) -> float:
         """What one run of a node takes; a tile loads a value once for several uses."""
@@ -162,8 +166,21 @@ _SLOW = (Ops.FDIV, Ops.SQRT, Ops.FLOORDIV, Ops.FLOORMOD, Ops.TRUNCDIV, Ops.TRUNC
 
 def body_size(nodes: Iterable[UOp]) -> int:
     """About how many instructions the values below some reductions take, copies counted."""
-    found = {below for node in nodes for below in node.src[0].toposort()}
-    return max(1, sum(copies_of(n) * (_SPELLED if n.op in TRANSCENDENTAL else 1) for n in found))
+    return _size({below for node in nodes for below in node.src[0].toposort()})
+
+
+def read_size(nodes: Iterable[UOp]) -> int:
+    """The same of what depends on memory alone: places and their comparisons may be literals."""
+    found: dict[UOp, None] = {}
+    for node in nodes:
+        for below in node.src[0].toposort():
+            if below.op is Ops.INDEX or any(s in found for s in below.src):
+                found[below] = None
+    return _size(found)
+
+
+def _size(nodes: Iterable[UOp]) -> int:
+    return max(1, sum(copies_of(n) * (_SPELLED if n.op in TRANSCENDENTAL else 1) for n in nodes))
 
 
 def copies_of(node: UOp) -> int:

@@ -40,8 +40,9 @@ from pellucid.opt.axes import (
     size_of,
     stride_of,
 )
-from pellucid.opt.cost import Costs, body_size, copies_of
+from pellucid.opt.cost import Costs, body_size, copies_of, read_size
 from pellucid.opt.dots import plan_dots
+from pellucid.opt.hints import bytes_touched
 from pellucid.opt.nests import has_blocks, with_each
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
@@ -56,6 +57,8 @@ MAX_BODY_NODES = 500
 """About how large copies may make a kernel."""
 DEAR_IN_ROW = 8.0
 """From this cost on a value is better kept in cache than computed twice."""
+STREAMS = 4
+"""How many rows are read side by side where nothing of them is used twice."""
 MAX_FIRST = 8
 """How many axes are tried as the first that becomes lanes."""
 THREADING_US = 100.0
@@ -224,7 +227,8 @@ def _unroll_reduction(
     if 2 <= size <= 4 and fits and body * size <= MAX_BODY_NODES:
         plan.do("unroll", innermost, 0, "it is short")
         return loops[:-1]
-    if 2 <= size <= MAX_RUN and body * size <= MAX_BODY_NODES and _is_compared(plan, innermost):
+    left = accumulators * read_size(now) // len(now)
+    if 2 <= size <= MAX_RUN and left * size <= MAX_BODY_NODES and _is_compared(plan, innermost):
         plan.do("unroll", innermost, 0, "copies turn its comparisons into literals")
         return loops[:-1]
     if wanted > 1 and size >= 2 * wanted and body * wanted <= MAX_BODY_NODES:
@@ -292,7 +296,26 @@ def _choose_tile(costs: Costs, lanes: dict[UOp, int]) -> _Tile:
             tile.copies[axis] = balanced(size_of(axis) or 1, most)
             budget //= tile.copies[axis]
     tile.reason = "each value loaded is used by several accumulators"
+    if not any(n > 1 for n in tile.copies.values()):
+        _read_rows_together(costs, tile, lanes, min(budget, STREAMS))
     return tile
+
+
+def _read_rows_together(costs: Costs, tile: _Tile, lanes: dict[UOp, int], most: int) -> None:
+    """Where long rows are summed and do nothing else, sum a few at once.
+
+    Memory is asked for ahead along each of the rows, which is more than along one alone.
+    """
+    sums = list(reductions(costs.sink))
+    slots = {a.src[0].arg.slot for a in costs.accesses if a.src[0].op is Ops.PARAM}
+    largest = max((bytes_touched(costs.sink, s) for s in slots), default=0)
+    if len(sums) > 1 or largest <= costs.target.l2_bytes or sums[0].src[1:][-1] not in lanes:
+        return
+    outputs = [a for a in costs.axes if a not in costs.reduced]
+    row = outputs[-1] if outputs and set(outputs) == set(sums[0].ranges) else None
+    if row is not None and (size_of(row) or 1) >= most >= 2:
+        tile.copies[row] = balanced(size_of(row) or 1, most)
+        tile.reason = "rows side by side are several streams from memory"
 
 
 def _reuse(axis: UOp, accesses: list[UOp], lanes: dict[UOp, int]) -> int:

@@ -40,10 +40,12 @@ class Plan:
         """The largest size that the RANGE with an id can have."""
         return bounds(self.axis(number)).max + 1
 
-    def do(self, kind: str, number: int, amount: int, reason: str) -> Pieces:
+    def do(
+        self, kind: str, number: int, amount: int, reason: str, extra: tuple[int, ...] = ()
+    ) -> Pieces:
         """Apply an action to the RANGE with an id; the ids of the pieces that it leaves."""
         axis = self.axis(number)
-        action = Action(kind, axes_of(self.sink).index(axis), amount)
+        action = Action(kind, axes_of(self.sink).index(axis), amount, extra)
         size, first = size_of(axis) or 0, next_range_id(self.sink)
         self.sink = apply_action(self.sink, action, self.target)
         self.actions.append(action)

@@ -47,6 +47,22 @@ def test_a_running_sum_compares_with_literals() -> None:
     assert found == [("loop", 8), ("lanes", 16), ("unroll", 16)]
 
 
+def test_a_running_sum_of_several_vectors_compares_with_literals() -> None:
+    """Two vectors of 8 places: what is left of 16 copies is a read and a selection each."""
+    avx2 = dataclasses.replace(ONE_CORE, features=frozenset({"avx2", "fma"}))
+    sink = choose(kernels.running_sums(8, 16), avx2).sink
+    found = [(a.arg.kind.value, size_of(a)) for a in axes_of(sink)]
+    assert found == [("loop", 8), ("upcast", 2), ("lanes", 8), ("unroll", 16)]
+
+
+def test_long_rows_are_summed_side_by_side_where_memory_is_far() -> None:
+    far = [("loop", 256), ("upcast", 4), ("reduce", 4), ("reduce", 16), ("lanes", 16)]
+    assert sorted(kinds(kernels.reduce_rows(1024, 1024))) == sorted(far)
+    near = kinds(kernels.reduce_rows(16, 1024))
+    assert ("unroll", 4) in near
+    assert not any(kind == "upcast" for kind, _ in near)
+
+
 def test_columns_take_lanes_across() -> None:
     found = kinds(kernels.reduce_columns(16, 64))
     assert ("lanes", 16) in found

@@ -197,6 +197,13 @@ def test_rows_that_several_loops_work_at_are_asked_for_ahead() -> None:
     assert kinds(plan.actions) == [Action("stream", 0, 0), Action("prefetch", 0, 1)]
 
 
+def test_a_loop_that_does_much_for_each_line_asks_for_lines_ahead() -> None:
+    i = kernels.loop(1 << 20, 0)
+    value = UOp.make(Ops.EXP, kernels.param(1, 1 << 20).index(i))
+    sink = kernels.kernel(kernels.param(0, 1 << 20).index(i).store(value).end(i))
+    assert kinds(choose(sink, AVX2).actions) == [Action("prefetch", 0, 1, (64,))]
+
+
 @pytest.mark.parametrize(
     ("sink", "why"),
     [
