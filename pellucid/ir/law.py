@@ -22,7 +22,8 @@ steps aside:
             return decline("the type changes", outer)
         return x
 
-A `RuleSet` is a list of both; it compiles a matcher per op the first time that op is met.
+A `RuleSet` is a list of both; it compiles a matcher per op the first time that op is met, or finds
+it where an earlier process left it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ from typing import Any, TypeAlias, TypeVar
 from pellucid.core import observe
 from pellucid.core.dtype import Scalar
 from pellucid.core.errors import LawError
+from pellucid.ir import bytecode
 from pellucid.ir.equation import BuildWriter, Equation, sides_of, variables_of, with_kinds_above
-from pellucid.ir.matcher import MatcherWriter
+from pellucid.ir.matcher import MatcherWriter, Place, bound
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pattern import P, Pattern, orders, text_of
 from pellucid.ir.uop import UOp, _const_key
@@ -75,9 +77,19 @@ class Rule:
         return " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
 
     @property
+    def module(self) -> str:
+        """The module that the rule is written in."""
+        return self.function.__module__ or ""
+
+    @property
     def family(self) -> str:
         """The file the rule stands in: arithmetic, divmod …"""
-        return self.function.__module__.rpartition(".")[2]
+        return self.module.rpartition(".")[2]
+
+    @property
+    def called(self) -> Callable[..., UOp | None]:
+        """What a matcher calls with the captures."""
+        return self.function
 
     def __call__(self, *given: Any, **named: Any) -> UOp | None:
         return self.function(*given, **named)
@@ -120,9 +132,14 @@ class Law(Rule):
         return " ".join((self.definition.__doc__ or "").split("\n\n")[0].split())
 
     @property
-    def family(self) -> str:
-        """The file the law stands in: arithmetic, divmod …"""
-        return self.definition.__module__.rpartition(".")[2]
+    def module(self) -> str:
+        """The module that the law is written in."""
+        return self.definition.__module__
+
+    @property
+    def called(self) -> Callable[..., UOp | None]:
+        """The law itself, whose function is not made before it is called."""
+        return self
 
     @property
     def equation(self) -> str:
@@ -243,7 +260,6 @@ class RuleSet:
         self.rules: tuple[Rule, ...] = tuple(_flattened(members))
         self.needs_context = any(r.needs_context for r in self.rules)
         self.matchers: dict[Op, Matcher | None] = {}
-        self._sources: dict[Op, str] = {}
 
     def __add__(self, other: RuleSet) -> RuleSet:
         return RuleSet(f"{self.name}+{other.name}", [self, other])
@@ -272,38 +288,56 @@ class RuleSet:
 
     def matcher_source(self, op: Op) -> str:
         """The generated source of the matcher for *op* (empty: no rule is about it)."""
-        self.matcher(op)
-        return self._sources[op]
+        return self._written(op)[0]
 
     def match(self, node: UOp, ctx: Any = None) -> UOp | None:
         """The result of the first rule that applies to *node* itself, or None."""
         matcher = self.matcher(node.op)
         return None if matcher is None else matcher(node, ctx)
 
+    @functools.cached_property
+    def _stamp(self) -> bytes | None:
+        return bytecode.stamp_of(self.rules, self.any_order)
+
     def _compile(self, op: Op) -> Matcher | None:
+        stamp = self._stamp
+        kept = bytecode.read(self.name, op.name, stamp) if stamp is not None else None
+        made = kept or self._generated(op)
+        if kept is None and stamp is not None:
+            bytecode.write(self.name, op.name, stamp, made)
+        if made.code is None:
+            return None
+        scope: dict[str, Any] = bound(made.names, self.rules)
+        scope |= {"fired": _fired, "same_float": _same_float}
+        exec(made.code, scope)
+        return typing.cast("Matcher", scope["match"])
+
+    def _generated(self, op: Op) -> bytecode.Code:
+        """The code of the matcher for *op*."""
+        source, names = self._written(op)
+        code = compile(source, f"<{self.name}: {op.name}>", "exec") if source else None
+        return bytecode.Code(code, names)
+
+    def _written(self, op: Op) -> tuple[str, dict[str, Place]]:
+        """The source of the matcher for *op*, and what its names stand for."""
         writer = MatcherWriter(op)
         entries = []
-        for one in self.rules:
+        for number, one in enumerate(self.rules):
             if one.pattern.ops is not None and op not in one.pattern.ops:
                 continue
             if one.pattern.literal and op is not Ops.CONST:
                 continue
             for pattern in orders(_for_root(one.pattern, op)):
-                steps, places = writer.steps(pattern)
+                steps, places = writer.steps(pattern, number, one.pattern)
                 places |= {"node": "n", "ctx": "ctx"}
-                call = writer.constant(one.function, one.name)
+                call = writer.name_of(("call", number, 0), one.name)
                 given = ", ".join(places[p] for p in one.parameters)
-                who = writer.constant(one, f"{one.name}_rule")
+                who = writer.name_of(("rule", number, 0), f"{one.name}_rule")
                 done = f"if new is not None and new is not n: return fired({who}, n, new)"
                 entries.append((steps, f"new = {call}({given})\n{done}"))
         if not entries:
-            self._sources[op] = ""
-            return None
-        source = writer.write(entries, self.any_order)
-        self._sources[op] = source
-        scope: dict[str, Any] = {**writer.names, "fired": _fired, "same_float": _same_float}
-        exec(compile(source, f"<{self.name}: {op.name}>", "exec"), scope)
-        return typing.cast("Matcher", scope["match"])
+            return "", {}
+        return writer.write(entries, self.any_order), writer.names
 
 
 def _for_root(pattern: Pattern, op: Op) -> Pattern:

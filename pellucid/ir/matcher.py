@@ -9,6 +9,9 @@ that neighbours in the list have in common are written once:
             if type(n_1.arg) is int and n_1.arg == 0:
                 …
 
+Names in it are bound when it is loaded (`bound`): each stands for an object at a `Place`, an op or
+a part of a rule, so that the code can be kept for another process (bytecode.py).
+
 Source of the method: decision trees for pattern matching, as in L. Maranget, "Compiling pattern
 matching to good decision trees", ML Workshop 2008, in the plain form that keeps the order of rules.
 """
@@ -17,14 +20,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pellucid.core.dtype import DType, Kind
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pattern import Pattern
 
+if TYPE_CHECKING:
+    from pellucid.ir.law import Rule
+
 _RESERVED = ("ctx", "fired", "kind", "match", "n", "new", "same_float")
 Step: TypeAlias = tuple[str, str]  # ("if", test) or ("let", statement)
+Place: TypeAlias = "tuple[str, str | int, int]"
+"""("op", name, 0) or ("kind", value, 0); of the rule with a number in its set, ("rule", number, 0)
+is the rule, ("call", number, 0) what is called with the captures, and ("arg" or "dtype" or "ops",
+number, part) what a part of its pattern is compared with."""
+
+
+def bound(names: dict[str, Place], rules: Sequence[Rule]) -> dict[str, Any]:
+    """The objects that *names* stand for, in a set of *rules*."""
+    return {name: _object_at(place, rules) for name, place in names.items()}
+
+
+def _object_at(place: Place, rules: Sequence[Rule]) -> Any:
+    what, which, part = place
+    if what == "op":
+        return getattr(Ops, str(which))
+    if what == "kind":
+        return Kind(which)
+    rule = rules[int(which)]
+    if what == "rule":
+        return rule
+    if what == "call":
+        return rule.called
+    return getattr(list(rule.pattern.walk())[part], what)
 
 
 class MatcherWriter:
@@ -32,29 +61,41 @@ class MatcherWriter:
 
     def __init__(self, op: Op) -> None:
         self.op = op
-        self.names: dict[str, Any] = {}
-        self._names: dict[int, str] = {}
+        self.names: dict[str, Place] = {}
+        self._names: dict[Place, str] = {}
+        self._rule_number = 0
+        self._whole = Pattern()
 
-    def constant(self, value: Any, hint: str) -> str:
-        """A name for *value* in the generated module, *hint* if it is free."""
-        found = self._names.get(id(value))
+    def name_of(self, place: Place, hint: str) -> str:
+        """A name for what is at *place* in the generated module, *hint* if it is free."""
+        found = self._names.get(place)
         if found is not None:
             return found
         name = re.sub(r"\W", "_", hint)
         while name in self.names or name in _RESERVED:
             name += "_"
-        self._names[id(value)] = name
-        self.names[name] = value
+        self._names[place] = name
+        self.names[name] = place
         return name
 
     def op_name(self, op: Op) -> str:
         """The name of an op in the generated module."""
-        name = f"op_{op.name.lower()}"
-        self.names[name] = op
-        return name
+        return self.name_of(("op", op.name, 0), f"op_{op.name.lower()}")
 
-    def steps(self, pattern: Pattern) -> tuple[list[Step], dict[str, str]]:
-        """Tests and assignments for one pattern in one order; and where each capture is found."""
+    def _name_of_part(self, wanted: Any, what: str) -> str:
+        """A name for the *what* of a part of the pattern, in whose copies it is the same object."""
+        parts = enumerate(self._whole.walk())
+        number = next(k for k, part in parts if getattr(part, what) is wanted)
+        return self.name_of((what, self._rule_number, number), what)
+
+    def steps(
+        self, pattern: Pattern, number: int = 0, whole: Pattern | None = None
+    ) -> tuple[list[Step], dict[str, str]]:
+        """Tests and assignments for one pattern in one order; and where each capture is found.
+
+        number, whole: the rule that it belongs to, and the pattern of that as it was written.
+        """
+        self._rule_number, self._whole = number, whole or pattern
         steps: list[Step] = self._kind_steps(pattern, "n")
         captures: dict[str, str] = {}
         late: list[Step] = []
@@ -85,7 +126,7 @@ class MatcherWriter:
             return []
         if len(part.ops) == 1:
             return [("if", f"{place}.op is {self.op_name(part.ops[0])}")]
-        return [("if", f"{place}.op in {self.constant(part.ops, 'ops')}")]
+        return [("if", f"{place}.op in {self._name_of_part(part.ops, 'ops')}")]
 
     def _value_test(self, part: Pattern, place: str) -> str:
         value = part.value
@@ -124,9 +165,7 @@ class MatcherWriter:
         return [("if", " or ".join(f"{what} is {name}" for name in names))]
 
     def _kind_name(self, kind: Kind) -> str:
-        name = f"kind_{kind.value}"
-        self.names[name] = kind
-        return name
+        return self.name_of(("kind", kind.value, 0), f"kind_{kind.value}")
 
     def _late_steps(self, part: Pattern, place: str) -> list[Step]:
         steps: list[Step] = []
@@ -137,7 +176,7 @@ class MatcherWriter:
         return steps
 
     def _part_test(self, wanted: Any, place: str, hint: str) -> str:
-        name = self.constant(wanted, hint)
+        name = self._name_of_part(wanted, hint)
         if isinstance(wanted, DType):
             return f"{place} is {name}"
         if isinstance(wanted, tuple) and hint == "dtype":
