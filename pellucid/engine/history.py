@@ -70,6 +70,12 @@ def past_of(buffer: UOp) -> Past | None:
     return getattr(buffer, "_past", None)
 
 
+def pasts_of(buffers: Iterable[UOp]) -> list[tuple[UOp, Past]]:
+    """List those of *buffers* of which it is known how they were computed."""
+    found = [(buffer, getattr(buffer, "_past", None)) for buffer in buffers]
+    return [(buffer, past) for buffer, past in found if past is not None]
+
+
 def forget(buffer: UOp) -> None:
     """Drop what is known of a buffer: it holds another value now."""
     _keep_past(buffer, None)
@@ -212,14 +218,16 @@ def _directly_below(root: UOp) -> tuple[bool, list[Past]]:
     stack = [root]
     while stack:
         node = stack.pop()
-        if node in seen or not (node.dtype.is_float or node.op is Ops.SINK):
+        op = node.op
+        if node in seen or not (node.dtype.is_float or op is Ops.SINK):
             continue
         seen.add(node)
-        has_leaf = has_leaf or leaf_at(node) is not None
-        if node.op is Ops.BUFFER:
+        if not has_leaf and getattr(node, "_leaf", None) is not None:
+            has_leaf = leaf_at(node) is not None
+        if op is Ops.BUFFER:
             past = past_of(node)
             if past is not None:
                 pasts.append(past)
-        elif node.op is not Ops.DETACH:
-            stack.extend(node.src)
+        elif op is not Ops.DETACH:
+            stack += node.src
     return has_leaf, pasts

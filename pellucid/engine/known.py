@@ -23,7 +23,7 @@ from pellucid.engine.memory import block_of, node_on
 from pellucid.engine.prepared import Prepared, prepare
 from pellucid.engine.run import raise_failed_checks
 from pellucid.engine.storage import Kind, Storage, stored_buffer
-from pellucid.engine.structure import Structure, structure_of
+from pellucid.engine.structure import Structure
 from pellucid.ir import origin
 from pellucid.ir.arg import CheckArg
 from pellucid.ir.uop import UOp
@@ -58,11 +58,14 @@ _known: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
 
 
 def request_for(
-    storages: Sequence[Storage], pending: Callable[[], frozenset[UOp]]
+    storages: Sequence[Storage],
+    structure: Structure,
+    pending: Callable[[], frozenset[UOp]],
 ) -> Request | None:
     """Say what is asked for, if it may be answered from here. Called with the engine's lock.
 
-    pending: finds the written buffers that must keep their content, where there are any.
+    structure: that of the storages' nodes.  pending: finds the written buffers that must keep their
+    content, where there are any.
     """
     options = current_options()
     if options.debug or options.verify or options.trace or observe.watching or origin.recording:
@@ -70,13 +73,12 @@ def request_for(
     device = storages[0].device
     if len(storages) > 1 and any(storage.device != device for storage in storages):
         return None
-    nodes = [storage.uop for storage in storages]
-    structure = structure_of(nodes)
     kept: frozenset[int] = frozenset()
     if structure.has_writes:
         if structure.has_checks:  # bad indices have to be found before anything is written
             return None
         kept = frozenset([structure.buffers.index(buffer) for buffer in pending()])
+    nodes = [storage.uop for storage in storages]
     return Request(storages, nodes, structure, (structure.key, device, kept, code_key(options)))
 
 

@@ -29,6 +29,7 @@ from pellucid.engine.promise import Promise
 from pellucid.engine.readers import computed_before
 from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
 from pellucid.engine.storage import Storage, live_nodes, stored_buffer
+from pellucid.engine.structure import structure_of
 from pellucid.engine.undo import take_back
 from pellucid.ir import origin
 from pellucid.ir.op import Ops
@@ -78,8 +79,11 @@ def realize_storages(storages: Iterable[Storage]) -> None:
         todo = [s for s in dict.fromkeys(storages) if not s.is_realized]
         if not todo:
             return
-        todo += computed_before(todo, written_buffers(s.uop for s in todo))
-        request = known.request_for(todo, lambda: _pending_for(todo))
+        structure = structure_of([s.uop for s in todo])
+        if structure.has_writes:
+            todo += computed_before(todo, written_buffers(s.uop for s in todo))
+            structure = structure_of([s.uop for s in todo])
+        request = known.request_for(todo, structure, lambda: _pending_for(todo))
         if request is not None and known.answer(request):
             return
         linear = schedule_storages(todo)

@@ -246,16 +246,13 @@ def protect(written: set[UOp], owners: set[int]) -> None:
         if buffer in written and id(storage) not in owners:  # it shares it: it gets a copy
             storage.uop = UOp.make(Ops.CONTIGUOUS, node)
             lazy.append(storage)
-        if history.past_of(buffer) is not None:
-            stored.append(buffer)
+        stored.append(buffer)
     if lazy:
         realize_storages(lazy)
         stored += [b for s in lazy if (b := stored_buffer(s.uop)) is not None]
-    for buffer in stored:
-        past = history.past_of(buffer)
-        if past is not None and past.expression is not None:
-            if history.readers([past.expression]) & written:
-                history.cut(buffer)
+    for buffer, past in history.pasts_of(stored):
+        if past.expression is not None and history.readers([past.expression]) & written:
+            history.cut(buffer)
 
 
 _below: weakref.WeakKeyDictionary[UOp, frozenset[UOp]] = weakref.WeakKeyDictionary()

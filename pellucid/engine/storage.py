@@ -144,8 +144,11 @@ def live_nodes() -> list[tuple[Storage, UOp]]:
     found = []
     for storage in live_storages():
         version = storage.current
-        if version.node is not None or version.past is not None:
-            found.append((storage, version.named()))
+        node = version.node
+        if node is None and version.past is not None:
+            node = version.named()
+        if node is not None:
+            found.append((storage, node))
     return found
 
 

@@ -2,10 +2,15 @@
 
     ADD(MUL(RESHAPE(BUFFER 71), 3), 1)    and    ADD(MUL(RESHAPE(BUFFER 93), 3), 1)
 
-have one key, and [BUFFER 71] or [BUFFER 93] beside it. The key is made without building a node,
-about half a microsecond for each, so that a step that was realised before is found at once
-(engine/prepared.py). Two keys are equal only if the graphs are; the scheduler's cache, which works
-on normalised graphs, finds more and costs more.
+have one key, and [BUFFER 71] or [BUFFER 93] beside it. The key is made without building a node, so
+that a step that was realised before is found at once (engine/prepared.py). Two keys are equal only
+if the graphs are; the scheduler's cache, which works on normalised graphs, finds more and costs
+more.
+
+The key lists the nodes as a walk from the roots meets them, each with how many sources it has, and
+a number in place of a node that it met before: the graph can be built again from that.
+
+    ADD 2, MUL 2, RESHAPE 1, BUFFER, <3>, <1>           <3> is the literal itself
 
 What says nothing about values (LEAF with its number, DETACH) leaves no trace in the key.
 """
@@ -19,8 +24,8 @@ from typing import Any
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
-_BUFFER, _WRITE, _CHECK = Ops.BUFFER, Ops.WRITE, Ops.CHECK
-_SILENT = (Ops.LEAF, Ops.DETACH)
+_BUFFER, _CHECK, _EXPAND, _WRITE = Ops.BUFFER, Ops.CHECK, Ops.EXPAND, Ops.WRITE
+_DETACH, _LEAF = Ops.DETACH, Ops.LEAF
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,39 +50,32 @@ def structure_of(roots: Sequence[UOp]) -> Structure:
     False
     """
     numbers: dict[UOp, int] = {}
-    key: list[Any] = []
+    key: list[Any] = [len(roots)]
     buffers: list[UOp] = []
     has_writes = has_checks = False
-    stack = list(roots)
+    stack = [*reversed(roots)]
     while stack:
-        node = stack[-1]
-        if node in numbers:
-            stack.pop()
+        node = stack.pop()
+        number = numbers.get(node)
+        if number is not None:
+            key.append(number)
             continue
         op, sources = node.op, node.src
-        if not sources:
-            stack.pop()
-            if op is _BUFFER:
-                arg = node.arg
-                buffers.append(node)
-                key.append((op, node.dtype, arg.size, arg.device))
-            else:
-                key.append(node)  # a leaf without storage, held by the key: equal when the same
-            numbers[node] = len(key)
+        if op is _LEAF or op is _DETACH:
+            stack.append(sources[0])
             continue
-        waiting = len(stack)
-        stack += [source for source in sources if source not in numbers]
-        if len(stack) > waiting:
-            continue
-        stack.pop()
-        if op in _SILENT:
-            numbers[node] = numbers[sources[0]]
-            continue
-        if op is _WRITE:
-            has_writes = True
-        elif op is _CHECK:
-            has_checks = True
-        key.append((op, node.dtype, node.arg, *[numbers[source] for source in sources]))
-        numbers[node] = len(key)
-    key.append(tuple([numbers[root] for root in roots]))
+        numbers[node] = len(numbers)
+        if op is _BUFFER:
+            arg = node.arg
+            buffers.append(node)
+            key += (op, node.dtype, arg.size, arg.device)
+        elif not sources or (op is _EXPAND and not sources[0].src and sources[0].op is not _BUFFER):
+            key.append(node)  # without storage, held by the key: equal when the same
+        else:
+            if op is _WRITE:
+                has_writes = True
+            elif op is _CHECK:
+                has_checks = True
+            key += (op, node.dtype, node.arg, len(sources))
+            stack += sources[::-1]
     return Structure(tuple(key), tuple(buffers), has_writes, has_checks)

@@ -8,6 +8,7 @@ tensor. Subtraction is `a + b * -1`, `a > b` is `b < a`: the graph has one spell
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Self
@@ -22,7 +23,7 @@ from pellucid.frontend.arguments import DTypeLike, default_float, default_int
 from pellucid.frontend.movement import Movement
 from pellucid.frontend.value import Value
 from pellucid.ir.arg import CheckArg, ReduceArg
-from pellucid.ir.op import Op, Ops
+from pellucid.ir.op import Op, Ops, Shape
 from pellucid.ir.uop import UOp
 
 Operand = object
@@ -86,8 +87,8 @@ class Elementwise(Movement):
     def _pair(self, other: Operand, name: str, *, reverse: bool = False) -> tuple[UOp, UOp]:
         """Both operands as nodes of one type and shape."""
         if isinstance(other, Number):
-            constant = weak_constant(other, self._dtype, name)
-            mine, literal = self.uop.cast(constant.dtype), constant.expand(self._shape)
+            literal = _weak_literal(other, self._dtype, name, self._shape)
+            mine = self.uop.cast(literal.dtype)
             return (literal, mine) if reverse else (mine, literal)
         right = self._lift(other, name)
         dtype = self._dtype
@@ -785,6 +786,18 @@ class Elementwise(Movement):
     def frac(self) -> Self:
         """What is left of self without its whole part."""
         return self - self.trunc()
+
+
+def _weak_literal(value: Number, like: DType, name: str, shape: Shape) -> UOp:
+    """A Python number as a literal of a shape; the same node again for the same number."""
+    if like.is_float and value:  # of equal numbers, only zeros can differ (-0.0), and True from 1
+        return _float_literal(value, like, shape)
+    return weak_constant(value, like, name).expand(shape)
+
+
+@functools.lru_cache(maxsize=256, typed=True)
+def _float_literal(value: Number, dtype: DType, shape: Shape) -> UOp:
+    return UOp.const(dtype, value).expand(shape)
 
 
 def weak_constant(value: Number, like: DType, name: str) -> UOp:

@@ -105,21 +105,24 @@ class fact(Generic[T]):  # noqa: N801  (used as a decorator)
 
     def fill(self, node: UOp) -> T:
         """Compute the fact for *node*, after all sources that lack it."""
-        slot, compute, keep = self.slot, self.compute, UOp.__dict__[self.slot].__set__
+        slot, compute, keep = self.slot, self.compute, self.keep
         stack = [node]
         while stack:
             top = stack[-1]
-            waiting = False
-            for source in top.src:
-                if not hasattr(source, slot):
-                    stack.append(source)
-                    waiting = True
-            if waiting:
+            missing = [source for source in top.src if not hasattr(source, slot)]
+            if missing:
+                stack += missing
                 continue
             stack.pop()
             if not hasattr(top, slot):
                 keep(top, compute(top))
         return getattr(node, slot)  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def keep(self) -> Callable[[UOp, T], None]:
+        """Sets the slot of a node, which refuses ordinary assignments."""
+        setter: Callable[[UOp, T], None] = UOp.__dict__[self.slot].__set__
+        return setter
 
 
 class UOp:
