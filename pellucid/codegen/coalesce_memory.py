@@ -6,6 +6,7 @@ VECTOR form -> VECTOR form without vector indices. With four lanes, before and a
     LOAD(x[SPLAT(i) + (0, 0, 0, 0)])         SPLAT(LOAD(x[i]))              one scalar
     LOAD(x[SPLAT(i) + (3, 2, 1, 0)])         LANE(LOAD(x[i]), (3, 2, 1, 0)) wide, reversed
     LOAD(x[SPLAT(i) + (0, 1, 8, 9)])         STACK(LOAD(x[i]), LOAD(x[i + 8]))    two lanes each
+    LOAD(x[SPLAT(i) + (0, 8, 1, 9)])         the same, and LANE(…, (0, 2, 1, 3))  rows interleaved
     LOAD(x[p])     p a vector of data        STACK(LOAD(x[LANE(p, 0)]), LOAD(x[LANE(p, 1)]), …)
 
 and likewise for STORE, with a GROUP of STOREs. Validity stays the third source of INDEX: one bool
@@ -15,6 +16,7 @@ for each lane (`lane_offsets`).
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 from pellucid.core.target import Target
@@ -75,7 +77,11 @@ class _Joiner:
         if place is not None and place.is_uniform and (valid is None or valid.dtype.lanes == 1):
             return self._scalar(index, place.base, valid).load().splat(count)
         parts = []
-        for first, size, step in self._runs(place, valid, count):
+        runs = self._runs(place, valid, count)
+        interleaved = self._interleaved(index, place, valid) if 2 * len(runs) > count else None
+        if interleaved is not None:
+            return interleaved
+        for first, size, step in runs:
             if size == 1:
                 parts.append(self._one(index, place, valid, first).load())
                 continue
@@ -83,6 +89,22 @@ class _Joiner:
             part = self._part(index, place, valid, first, size, low).load()
             parts.append(part if step > 0 else part.lane(tuple(range(size - 1, -1, -1))))
         return parts[0] if len(parts) == 1 else UOp(Ops.STACK, index.dtype, tuple(parts))
+
+    def _interleaved(self, index: UOp, place: Lanes | None, valid: UOp | None) -> UOp | None:
+        """A load of interleaved rows: each row at once, then its lanes in their places."""
+        count = index.dtype.lanes
+        mixed = valid is not None and valid.dtype.lanes > 1
+        if place is None or (mixed and not self.can_mask):
+            return None
+        order = tuple(sorted(range(count), key=place.offsets.__getitem__))
+        offsets = tuple(place.offsets[lane] for lane in order)
+        rows_count = 1 + sum(b != a + 1 for a, b in itertools.pairwise(offsets))
+        if 4 * rows_count > count or order == tuple(range(count)):
+            return None
+        at = place.base.splat(count) + UOp.const(place.base.dtype.vec(count), offsets)
+        validity = (_in_order(s, order) for s in index.src[2:])
+        rows = self.load(index.with_sources((index.src[0], at, *validity)))
+        return rows.lane(tuple(order.index(lane) for lane in range(count)))
 
     def store(self, index: UOp, value: UOp) -> UOp:
         """The effect of STORE(index, value) without a vector index."""
@@ -186,6 +208,18 @@ class _Joiner:
 
     def _source(self, node: UOp) -> Lanes | None:
         return self.known.get(node) if node.dtype.lanes > 1 else None
+
+
+def _in_order(node: UOp, order: tuple[int, ...]) -> UOp:
+    """A vector with its lanes in another order, where that costs nothing if possible."""
+    if node.dtype.lanes == 1 or node.op is Ops.SPLAT:
+        return node
+    if node.is_const:
+        values = node.arg if isinstance(node.arg, tuple) else (node.arg,) * len(order)
+        return UOp.const(node.dtype, tuple(values[lane] for lane in order))
+    if node.op.is_elementwise:
+        return node.with_sources(tuple(_in_order(s, order) for s in node.src))
+    return node.lane(order)
 
 
 def lane_offsets(node: UOp, given: list[Lanes | None]) -> Lanes | None:

@@ -21,6 +21,7 @@ from pellucid.codegen.decompositions import (
     power,
     threefry,
     trigonometry,
+    units,
 )
 from pellucid.core.dtype import dtypes
 from pellucid.core.target import Target
@@ -39,7 +40,10 @@ def in_single_precision(node: UOp) -> UOp | None:
     return wide.cast(node.dtype.scalar)
 
 
-FAMILIES = (integers, floats, threefry, exponential, logarithm, trigonometry, error_function, power)
+FAMILIES = (
+    *(units, integers, floats, threefry, exponential),
+    *(logarithm, trigonometry, error_function, power),
+)
 DECOMPOSITIONS = RuleSet(
     "decompose_ops",
     [in_single_precision, *(member for family in FAMILIES for member in family.RULES)],

@@ -155,6 +155,11 @@ class _Emulation:
         self.packed[value] = bits
         return value
 
+    def multiply_matrices(self, node: UOp, sources: tuple[UOp, ...]) -> UOp:
+        """A matrix unit takes small floats as they lie in memory."""
+        left, right = (self.pack(v, s.dtype) for v, s in zip(sources[:2], node.src, strict=False))
+        return node.with_sources((left, right, sources[2]))
+
     # ---- conversions -----------------------------------------------------------------------------
 
     def is_native(self, dtype: DType) -> bool:
@@ -198,6 +203,7 @@ _VISITORS = {
     Ops.CONST: _Emulation.constant,
     Ops.CAST: _Emulation.cast,
     Ops.BITCAST: _Emulation.bitcast,
+    Ops.MMA: _Emulation.multiply_matrices,
 }
 
 

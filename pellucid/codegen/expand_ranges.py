@@ -21,6 +21,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from pellucid.codegen.expand_units import expand_units
 from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Op, Ops
@@ -31,7 +32,8 @@ from pellucid.ir.uop import UOp
 
 
 def expand_ranges(sink: UOp, target: Target) -> UOp:
-    """Remove LANES, UPCAST and UNROLL ranges."""
+    """Remove LANES, UPCAST and UNROLL ranges, and those of matrix units."""
+    sink = expand_units(sink)
     kinds = {node.arg.kind for node in sink.toposort() if node.op is Ops.RANGE}
     if AxisKind.LANES in kinds:
         sink = transform(sink, _vectorised)
@@ -60,7 +62,7 @@ def _vectorised(node: UOp) -> UOp:
         ranges = tuple(r for r in node.src[1:] if r.op is Ops.RANGE)
         return node.src[0].end(*ranges)
     lanes = max((s.dtype.lanes for s in node.src), default=1)
-    if lanes == 1 or op in (Ops.SINK, Ops.GROUP, Ops.AFTER):
+    if lanes == 1 or op in (Ops.SINK, Ops.GROUP, Ops.AFTER, Ops.MMA):
         return node
     if op is Ops.STORE:
         place, value = node.src

@@ -198,6 +198,8 @@ class _Loop:
 
     def plain_step(self, node: UOp, now: UOp) -> UOp:
         op, value = node.arg.op, node.src[0]
+        if value.op is Ops.MMA:  # a matrix unit adds to what is there
+            return value.with_sources((*value.src[:2], now))
         is_product = op is Ops.ADD and value.op is Ops.MUL
         if self.fused and is_product and value.dtype.scalar in (dtypes.float32, dtypes.float64):
             return UOp.make(Ops.MULADD, *value.src, now)

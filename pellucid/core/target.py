@@ -35,6 +35,7 @@ from typing import Any, Final
 
 from pellucid.core.errors import OptionError
 from pellucid.core.options import current_options
+from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 
 # Names in /proc/cpuinfo that differ from LLVM's.
 _X86_LLVM_NAMES: Final = {
@@ -47,6 +48,7 @@ _X86_LLVM_NAMES: Final = {
     "rdrand": "rdrnd",
     "sha_ni": "sha",
     "avx_vnni": "avxvnni",
+    "avx_vnni_int8": "avxvnniint8",
     "avx512_bf16": "avx512bf16",
     "avx512_bitalg": "avx512bitalg",
     "avx512_fp16": "avx512fp16",
@@ -79,6 +81,7 @@ _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
     "fma": ("avx",),
     "avx2": ("avx",),
     "avxvnni": ("avx2",),
+    "avxvnniint8": ("avx2",),
     "avx512f": ("avx2", "fma", "f16c"),
     "avx512bw": ("avx512f",),
     "avx512cd": ("avx512f",),
@@ -120,6 +123,11 @@ KNOWN_FEATURES: Final[Mapping[str, frozenset[str]]] = {
 }
 """The features that a target of each architecture may name; others are mistakes or of no use."""
 
+LOSSY_FEATURES: Final = frozenset({"avx512bf16", "avxneconvert"})
+"""Features whose float32-to-bfloat16 conversion turns denormals into zero (Intel SDM,
+VCVTNEPS2BF16). LLVM would use it for every `fptrunc`, so code is generated without them; a kernel
+that wants their dot products asks for them in a function attribute."""
+
 _LEAST_FEATURES: Final = {"x86-64": ("sse2",), "aarch64": ("neon",)}
 _ARCH_NAMES: Final = {
     "x86_64": "x86-64",
@@ -159,6 +167,8 @@ class Target:
     """Names of the ops that the renderer can spell; the renderer fills them in."""
     native_dtypes: frozenset[str] = frozenset()
     """Names of the dtypes that the renderer can compute in; the renderer fills them in."""
+    matrix_units: frozenset[str] = frozenset()
+    """Names of the matrix units that the renderer can spell here (units.py); it fills them in."""
     has_masked_memory: bool = False
     """Whether a load or a store of a vector may be gated lane by lane."""
     has_threads: bool = True
@@ -201,6 +211,14 @@ class Target:
         """
         return max(1, self.vector_bytes // item_bytes) if self.has_lanes else 1
 
+    def units_of(self, names: Iterable[str]) -> frozenset[str]:
+        """Those of the matrix units in *names* whose feature this machine has.
+
+        >>> sorted(Target(arch="x86-64").units_of(MATRIX_UNITS))
+        ['pmaddwd_128']
+        """
+        return frozenset(name for name in names if self.has(MATRIX_UNITS[name].feature))
+
     @property
     def num_vector_registers(self) -> int:
         """How many vector registers a program can name."""
@@ -216,6 +234,12 @@ class Target:
         '+sse,+sse2'
         """
         return ",".join(f"+{feature}" for feature in sorted(self.features))
+
+    @property
+    def code_features(self) -> str:
+        """The features that code is generated for: all but those that lose denormals."""
+        kept = sorted(self.features - LOSSY_FEATURES)
+        return ",".join(f"+{feature}" for feature in kept)
 
     @property
     def key(self) -> str:
@@ -234,8 +258,9 @@ class Target:
     def _renderer_key(self) -> str:
         abilities = [name for name in _ABILITIES if getattr(self, name)]
         if not self.native_ops and not self.native_dtypes and abilities == _USUAL_ABILITIES:
-            return ""
+            return f";;;;{','.join(sorted(self.matrix_units))}" if self.matrix_units else ""
         parts = [sorted(self.native_ops), sorted(self.native_dtypes), abilities]
+        parts += [sorted(self.matrix_units)] if self.matrix_units else []
         return ";" + ";".join(",".join(part) for part in parts)
 
 
@@ -391,6 +416,15 @@ def _parse_sizes(text: str, sizes: str) -> dict[str, int]:
 
 def _allowed(names: Iterable[str], what: str) -> str:
     return f"{what}: {', '.join(sorted(names))}"
+
+
+def may_use(unit: MatrixUnit) -> bool:
+    """Tell whether this process may execute a unit that its processor has; for tiles, ask.
+
+    >>> may_use(MATRIX_UNITS["pmaddwd_128"])
+    True
+    """
+    return not unit.is_tile or request_amx()
 
 
 _ARCH_PRCTL: Final = 158  # system call number on x86-64 Linux

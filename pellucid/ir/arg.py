@@ -35,6 +35,9 @@ class AxisKind(enum.Enum):
     LANES = "lanes"  # lanes of a vector
     UPCAST = "upcast"  # unrolled copies of an output axis
     UNROLL = "unroll"  # unrolled copies of a reduced axis
+    ROW = "row"  # rows of a matrix unit
+    COLUMN = "column"  # columns of a matrix unit
+    DEPTH = "depth"  # what a matrix unit sums over
 
     def __repr__(self) -> str:
         return f"AxisKind.{self.name}"
@@ -104,10 +107,18 @@ class SpecialArg:
 
 @dataclass(frozen=True)
 class ReduceArg:
-    """A reduction: its associative op, and the axes it removes (TENSOR form; empty afterwards)."""
+    """A reduction: its associative op, and the axes it removes (TENSOR form; empty afterwards).
+
+    unit: the matrix unit that does the innermost part of a sum of products; empty for none.
+    """
 
     op: Any  # an Op; typed loosely, as op.py stands above this file
     axes: tuple[int, ...] = ()
+    unit: str = ""
+
+    def __repr__(self) -> str:
+        unit = f", unit={self.unit!r}" if self.unit else ""
+        return f"ReduceArg(op={self.op!r}, axes={self.axes!r}{unit})"
 
 
 @dataclass(frozen=True)

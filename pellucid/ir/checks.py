@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pellucid.core.dtype import dtypes, to_scalar
 from pellucid.core.target import Target
+from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir import arg as records
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.bounds import alignment
@@ -489,8 +490,22 @@ def lane_ops_fit(node: UOp) -> Message:
     return None
 
 
+def matrices_fit_their_unit(node: UOp) -> Message:
+    """The operands of an MMA have the lanes and types of its unit, or the bits of these types."""
+    if node.op is not Ops.MMA:
+        return None
+    unit = MATRIX_UNITS[node.arg]
+    lanes = (unit.rows * unit.depth, unit.depth * unit.columns, unit.rows * unit.columns)
+    types = (unit.left, unit.right, unit.sum)
+    for source, count, dtype in zip(node.src, lanes, types, strict=True):
+        alike = source.dtype.scalar is dtype or source.dtype.scalar.name == f"uint{dtype.bits}"
+        if source.dtype.lanes != count or not alike:
+            return f"{unit.name} of {_names(s.dtype for s in node.src)}"
+    return None
+
+
 def no_lanes_ranges_left(node: UOp) -> Message:
-    """LANES ranges are lanes now; UPCAST and UNROLL ranges are copies."""
+    """LANES ranges and those of matrix units are lanes now; UPCAST and UNROLL are copies."""
     if node.op is Ops.RANGE and node.arg.kind in _EXPANDED:
         return f"i{node.arg.id} is still a RANGE of kind {node.arg.kind.name}"
     return None
@@ -541,6 +556,8 @@ def no_functions_left(node: UOp) -> Message:
 def only_native_ops(node: UOp, target: Target) -> Message:
     """Arithmetic is what the target has."""
     native: Any = getattr(target, "native_ops", None)
+    if node.op is Ops.MMA and node.arg not in target.matrix_units:
+        return f"{node.arg} is not native to the target"
     if not native or not node.op.is_elementwise or node.op.name in native:
         return None
     return f"{node.op.name} is not native to the target"
@@ -640,7 +657,10 @@ _OF_INTEGERS: Final = {
 }
 _OF_BITS: Final = frozenset([Ops.AND, Ops.OR, Ops.XOR])
 _CONDITIONS: Final = {Ops.WHERE: 0, Ops.IF: 0, Ops.INDEX: 2, Ops.LOAD: 2, Ops.STORE: 2}
-_EXPANDED: Final = (AxisKind.LANES, AxisKind.UPCAST, AxisKind.UNROLL)
+_EXPANDED: Final = (
+    *(AxisKind.LANES, AxisKind.UPCAST, AxisKind.UNROLL),
+    *(AxisKind.ROW, AxisKind.COLUMN, AxisKind.DEPTH),
+)
 _LAUNCHED: Final = (AxisKind.THREAD, AxisKind.GLOBAL, AxisKind.LOCAL)
 
 
@@ -723,6 +743,7 @@ _ARGS: Final[dict[Op, tuple[Callable[[Any], bool], str]]] = {
     Ops.LEAF: (lambda arg: type(arg) is int, "a number"),
     Ops.CHECK: _record(records.CheckArg),
     Ops.STAGE: _record(records.StageArg),
+    Ops.MMA: (lambda arg: arg in MATRIX_UNITS, "the name of a matrix unit"),
     Ops.LANE: (lambda arg: _is_count(arg) or _are_counts(arg), "a lane, or a tuple of lanes"),
     Ops.SINK: (lambda arg: arg is None or isinstance(arg, records.KernelInfo), "a KernelInfo"),
     Ops.STORE: (lambda arg: arg in (None, "stream"), "None or 'stream'"),

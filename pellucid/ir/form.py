@@ -131,6 +131,7 @@ _KERNEL_CHECKS: Final[tuple[Check, ...]] = (
 _SCALAR_CHECKS: Final[tuple[Check, ...]] = (
     *_KERNEL_CHECKS,
     checks.lane_ops_fit,
+    checks.matrices_fit_their_unit,
     checks.no_lanes_ranges_left,
     checks.no_launch_ranges_left,
     checks.index_width_is_chosen,
@@ -198,6 +199,7 @@ VECTOR: Final = Form(
     (
         *_KERNEL_CHECKS,
         checks.lane_ops_fit,
+        checks.matrices_fit_their_unit,
         checks.no_lanes_ranges_left,
         checks.index_is_unbounded,
         checks.reduce_names_a_range,

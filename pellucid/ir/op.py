@@ -599,6 +599,12 @@ class Ops:
     SPLAT = row(Group.VECTOR, "x", "All lanes equal to a scalar.")
     STACK = row(Group.VECTOR, "parts*", "Concatenate lanes.")
     LANE = row(Group.VECTOR, "x", "Lanes of x: arg an int (a scalar) or a tuple (a vector).")
+    MMA = row(
+        Group.VECTOR,
+        "left right addend",
+        "Matrix multiply-add: addend + left @ right; arg names the unit (core/units.py).",
+        like(2),
+    )
 
     # -- memory
     INDEX = row(

@@ -22,6 +22,7 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
     compute(axis, n)   the nth reduction inside of the axis is computed there, in loops of its own,
                        and waits in memory (place.py)
+    unit(axis, column) the innermost part of a sum of products is given to a matrix unit (units.py)
     prefetch(axis, s)  what the next turn of the axis touches of parameter s is asked for ahead
     stream(0, slot)    a parameter is written past the caches
 
@@ -76,6 +77,7 @@ from pellucid.opt.rows import stage
 
 MAX_COPIES = 64
 """The most copies that upcasting or unrolling one axis may make."""
+from pellucid.opt.units import unit
 
 
 def apply_action(sink: UOp, action: Action, target: Target) -> UOp:
@@ -337,6 +339,10 @@ def _each(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
 _STEPS: dict[str, Step] = {
     "each": _each,
     "split": _split,
+def _unit(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
+    return unit(sink, action, axis, target, apply_action)
+
+
     "lanes": _lanes,
     "upcast": _upcast,
     "unroll": _unroll,
@@ -351,6 +357,7 @@ _STEPS: dict[str, Step] = {
     "hoist": hoist,
     "stage": stage,
     "prefetch": prefetch,
+    "unit": _unit,
     "stream": stream,
 }
 

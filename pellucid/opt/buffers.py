@@ -4,7 +4,8 @@ LOOP form -> LOOP form. As all actions, they never change a value, but for the o
 
     pack(axis, slot)     what the loops inside of *axis* read of a parameter is copied first, side
                          by side in the order of those loops (reduced ones outermost), and in the
-                         type that it is converted to; what fills other buffers there is left alone
+                         type that it is converted to; what fills other buffers there is left alone;
+                         operands of a matrix unit in its type and the order of its lanes (units.py)
     hoist(axis, n)       a reduced axis moves outside of all output loops but the first n, whose
                          sums wait in memory from one turn to the next
 
@@ -50,6 +51,7 @@ from pellucid.opt.legal import (
     require_free_order,
     require_loop,
 )
+from pellucid.opt.units import Operand, operand_of
 
 MAX_BUFFER_BYTES = 1 << 24
 """The most memory that one buffer of a kernel may take."""
@@ -111,7 +113,34 @@ class _Copies:
 
     def of(self, reads: list[UOp]) -> dict[UOp, UOp]:
         """What each of the *reads* becomes."""
-        return {value: self._instead_of(value) for value in map(self._converted, reads)}
+        found: dict[UOp, UOp] = {}
+        for read in reads:
+            operand = operand_of(read, self.users)
+            if operand is not None:
+                found[operand.side] = self._for_unit(operand)
+            else:
+                value = self._converted(read)
+                found[value] = self._instead_of(value)
+        return found
+
+    def _for_unit(self, operand: Operand) -> UOp:
+        """What an operand of a matrix unit becomes: a copy in the type and the order of the unit."""
+        inside = operand.order(self._inside(operand.read), self.reduced)
+        outer = new_loops(inside, self.number)
+        first = self.number + len(outer)
+        inner = [UOp.range(size, first + place) for place, size in enumerate(operand.loops)]
+        loops = [*outer, *inner]
+        self.number += len(loops)
+        buffer = new_buffer(self.action, operand.dtype, loops, self.define)
+        self.define += 1
+        places = dict(zip(inside, outer, strict=True)) | operand.places(inner)
+        value = substitute_free(operand.read, places)
+        value = value if value.dtype is operand.dtype else value.cast(operand.dtype)
+        filled = buffer.after(buffer.index(position(loops)).store(value).end(*loops))
+        lanes = math.prod(operand.loops)
+        place = position(inside) * lanes + operand.lane()
+        read = filled.index(place)
+        return read if operand.side.dtype is read.dtype else read.cast(operand.side.dtype)
 
     def _converted(self, read: UOp) -> UOp:
         """The CAST of a read, where nothing else uses it."""

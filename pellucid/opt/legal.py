@@ -41,6 +41,9 @@ KIND_NAMES = {
     AxisKind.LANES: "lanes",
     AxisKind.UPCAST: "upcast",
     AxisKind.UNROLL: "unrolled",
+    AxisKind.ROW: "rows of a matrix unit",
+    AxisKind.COLUMN: "columns of a matrix unit",
+    AxisKind.DEPTH: "summed by a matrix unit",
     AxisKind.GLOBAL: "a launch dimension",
     AxisKind.LOCAL: "an index inside a work-group",
 }

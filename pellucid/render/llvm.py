@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from pellucid.core.dtype import DType, Scalar, dtypes, round_to
@@ -36,6 +36,16 @@ from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 from pellucid.render.join import join_llvm
+from pellucid.render.llvm_units import (
+    SPELLED,
+    TILE,
+    as_tile,
+    asked_features,
+    find_tiles,
+    load_tile,
+    multiply_matrices,
+    tile_to_vector,
+)
 from pellucid.render.renderer import (
     SCRATCH_ALIGNMENT,
     Emitters,
@@ -69,7 +79,8 @@ class LLVMRenderer(Renderer):
     def describe(self, machine: Target) -> Target:
         """See `Renderer.describe`."""
         halves = machine.has("f16c") or machine.arch == "aarch64"
-        return described(machine, emits.elementwise_ops, ("float16",) if halves else ())
+        spelled = described(machine, emits.elementwise_ops, ("float16",) if halves else ())
+        return replace(spelled, matrix_units=machine.units_of(SPELLED))
 
     def render(self, linear: UOp, info: ProgramInfo) -> str:
         """See `Renderer.render`."""
@@ -162,6 +173,8 @@ class LLVMWriter:
         self.counts: dict[str, int] = {}
         self.bodies = loop_bodies(linear.src)
         self.streamed = streamed_bytes(linear.src)
+        self.tiles = find_tiles(linear.src)
+        self.vectors: dict[UOp, str] = {}  # of tiles, in this block
         self.wide, self.narrow = _widths(linear.src)
 
     # ---- text ------------------------------------------------------------------------------------
@@ -174,6 +187,7 @@ class LLVMWriter:
         if self.streamed:
             self.fence()
         self.effect("ret void")
+        asked = asked_features(self.linear.src, self.target)
         wide = ' "prefer-vector-width"="512"' if self.target.vector_bytes == 64 else ""
         name = self.info.name
         head = (
@@ -181,7 +195,7 @@ class LLVMWriter:
             "i64 %thread, ptr %scratch) #0 {"
         )
         declarations = [self.declared[key] for key in sorted(self.declared)]
-        attributes = f'attributes #0 = {{ nounwind "no-trapping-math"="true"{wide} }}'
+        attributes = f'attributes #0 = {{ nounwind "no-trapping-math"="true"{wide}{asked} }}'
         facts = [_STREAMED_FACT] if self.streamed else []
         parts = [head, "entry:", *self.lines, "}", *declarations, attributes, *facts]
         return "\n".join(parts) + "\n"
@@ -252,6 +266,7 @@ class LLVMWriter:
         self.lines.append(f"{name}:")
         self.block = name
         self.addresses.clear()
+        self.vectors.clear()
 
     def call(self, intrinsic: str, result: str, *arguments: tuple[str, str]) -> str:
         """The text of a call of an intrinsic, which is declared at the end."""
@@ -266,7 +281,14 @@ class LLVMWriter:
         node = value_of(node)
         if node.op is Ops.CONST:
             return llvm_literal(node.dtype, node.arg)
-        return self.names[node]
+        return self.vector_of(node) if node in self.tiles else self.names[node]
+
+    def vector_of(self, tile: UOp) -> str:
+        """A tile as a vector, converted once in a block."""
+        if tile not in self.vectors:
+            kind = llvm_type(tile.dtype)
+            self.vectors[tile] = tile_to_vector(self, self.names[tile], kind)
+        return self.vectors[tile]
 
     def typed(self, node: UOp) -> str:
         """A value with its type before it, as most instructions want."""
@@ -306,6 +328,10 @@ class LLVMWriter:
         if key not in self.addresses:
             self.addresses[key] = self.address(self.names[storage], element, key[1])
         return self.address(self.addresses[key], element, str(step))
+
+    def register_type(self, register: UOp) -> str:
+        """The type of what an accumulator holds."""
+        return TILE if register in self.tiles else llvm_type(register.dtype)
 
     # ---- nodes -----------------------------------------------------------------------------------
 
@@ -559,6 +585,9 @@ def lane(w: LLVMWriter, node: UOp) -> str:
     return f"shufflevector {vector}, {poison}, {_lane_list(node.arg)}"
 
 
+emits(Ops.MMA)(multiply_matrices)
+
+
 @emits(Ops.STACK)
 def stack(w: LLVMWriter, node: UOp) -> str | None:
     """Scalars are inserted one by one; vectors of one size are joined in pairs."""
@@ -571,11 +600,25 @@ def stack(w: LLVMWriter, node: UOp) -> str | None:
         for position, part in enumerate(node.src[:-1]):
             text = w.value(f"insertelement {vector} {text}, {w.typed(part)}, i64 {position}")
         return f"insertelement {vector} {text}, {w.typed(node.src[-1])}, i64 {len(node.src) - 1}"
-    lanes = node.src[0].dtype.lanes
-    if len(node.src) == 2 and node.src[1].dtype.lanes == lanes:
-        both = f"{w.typed(node.src[0])}, {w.typed(node.src[1])}"
-        return f"shufflevector {both}, {_lane_list(range(2 * lanes))}"
+    lanes, count = node.src[0].dtype.lanes, len(node.src)
+    if all(s.dtype.lanes == lanes for s in node.src) and count & (count - 1) == 0:
+        return _stack_in_pairs(w, node)
     return _stack_lane_by_lane(w, node)
+
+
+def _stack_in_pairs(w: LLVMWriter, node: UOp) -> str:
+    """As many parts as a power of two, of one size: neighbours are joined, again and again."""
+    lanes, scalar = node.src[0].dtype.lanes, node.dtype.scalar
+    parts = [w[s] for s in node.src]
+    while True:
+        kind = llvm_type(scalar.vec(lanes))
+        pairs = [
+            f"shufflevector {kind} {low}, {kind} {high}, {_lane_list(range(2 * lanes))}"
+            for low, high in zip(parts[::2], parts[1::2], strict=True)
+        ]
+        if len(pairs) == 1:
+            return pairs[0]
+        parts, lanes = [w.value(text) for text in pairs], 2 * lanes
 
 
 def _stack_lane_by_lane(w: LLVMWriter, node: UOp) -> str:
@@ -608,6 +651,8 @@ def load(w: LLVMWriter, node: UOp) -> str | None:
             raise refusal(node, "llvm", w.info.name, "a register is read before it is set")
         w.names[node] = w.registers[storage]
         return None
+    if node in w.tiles:
+        return load_tile(w, w.element_address(node.src[0]))
     return _from_memory(w, node.dtype, _plain_load(w, node, w.element_address(node.src[0])))
 
 
@@ -678,7 +723,7 @@ def store(w: LLVMWriter, node: UOp) -> None:
     index, value = node.src
     storage = storage_of(index)
     if is_register(storage):
-        w.registers[storage] = w[value]
+        w.registers[storage] = as_tile(w, value) if storage in w.tiles else w[value]
         return
     if node.arg == "stream":
         _streamed_store(w, index, value)
@@ -803,7 +848,7 @@ def _close_loop(w: LLVMWriter, loop: _Loop) -> None:
     last = w.block
     phis = [f"  %i{number} = phi i64 [ 0, %{loop.before} ], [ %i{number}.next, %{last} ]"]
     for register, name in loop.carried.items():
-        kind = llvm_type(register.dtype)
+        kind = w.register_type(register)
         start, final = loop.initial[register], w.registers[register]
         phis.append(f"  {name} = phi {kind} [ {start}, %{loop.before} ], [ {final}, %{last} ]")
     w.lines[loop.phi_line : loop.phi_line + len(phis)] = phis
@@ -814,7 +859,7 @@ def _close_loop(w: LLVMWriter, loop: _Loop) -> None:
         elif loop.guarded:
             start, final = loop.initial[register], w.registers[register]
             sources = f"[ {start}, %{loop.before} ], [ {final}, %{last} ]"
-            w.registers[register] = w.value(f"phi {llvm_type(register.dtype)} {sources}", "acc")
+            w.registers[register] = w.value(f"phi {w.register_type(register)} {sources}", "acc")
 
 
 @emits(Ops.IF)
@@ -840,4 +885,4 @@ def close_if(w: LLVMWriter, node: UOp) -> None:
         elif value != branch.registers[register]:
             old = branch.registers[register]
             sources = f"[ {old}, %{branch.before} ], [ {value}, %{last} ]"
-            w.registers[register] = w.value(f"phi {llvm_type(register.dtype)} {sources}", "acc")
+            w.registers[register] = w.value(f"phi {w.register_type(register)} {sources}", "acc")

@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Final
 
 from pellucid.core.errors import CompileError, ToolchainError
-from pellucid.core.target import Target, host_target
+from pellucid.core.target import LOSSY_FEATURES, Target, host_target
 from pellucid.runtime.diskcache import content_key, current_cache
-from pellucid.runtime.toolchain_llvm import LOSSY_FEATURES
 
 TIMEOUT_S: Final = 120.0
 

@@ -26,11 +26,6 @@ from pellucid.core.target import Target, host_target
 
 DEFAULT_CODEGEN_LEVEL: Final = 2
 
-LOSSY_FEATURES: Final = frozenset({"avx512bf16", "avxneconvert"})
-"""Features whose float32-to-bfloat16 conversion turns denormals into zero (Intel SDM,
-VCVTNEPS2BF16). LLVM would use it for every `fptrunc`, so code is generated without them; a kernel
-that wants their dot products asks for them in a function attribute."""
-
 _TRIPLES: Final = {"x86-64": "x86_64", "aarch64": "aarch64", "riscv64": "riscv64"}
 
 
@@ -62,6 +57,18 @@ def compile_llvm(
     name: what to call the kernel (or the module) in errors.
     Errors: ToolchainError without llvmlite; CompileError, with the line, for text that is not IR.
     """
+    return bytes(_emit(source, name, target, codegen_level, "emit_object"))
+
+
+def assembly_of(source: str, name: str, target: Target | None = None) -> str:
+    """The instructions that IR text becomes, as text: for reading code of any machine.
+
+    Errors: as `compile_llvm`.
+    """
+    return str(_emit(source, name, target, DEFAULT_CODEGEN_LEVEL, "emit_assembly"))
+
+
+def _emit(source: str, name: str, target: Target | None, codegen_level: int, method: str) -> Any:
     llvm = import_llvm()
     machine = _target_machine(target or host_target(), codegen_level)
     # Closed by hand, the module first: a garbage collector may take them in the wrong order, and
@@ -72,7 +79,7 @@ def compile_llvm(
                 module.verify()
                 module.triple = machine.triple
                 module.data_layout = str(machine.target_data)
-                return bytes(machine.emit_object(module))
+                return getattr(machine, method)(module)
         except RuntimeError as error:
             raise _refusal(source, name, str(error)) from None
 
@@ -111,8 +118,7 @@ def _target_machine(target: Target, codegen_level: int) -> Any:
 
 def feature_string(target: Target) -> str:
     """Return the features of *target* as LLVM reads them, without those that lose denormals."""
-    features = target.llvm_features.split(",")
-    return ",".join(f for f in features if f.lstrip("+-") not in LOSSY_FEATURES)
+    return target.code_features
 
 
 def _refusal(source: str, name: str, message: str) -> CompileError:

@@ -181,9 +181,11 @@ def test_keys_differ_when_any_fact_differs() -> None:
         dataclasses.replace(base, cpu_name="some"),
         dataclasses.replace(base, native_ops=frozenset(["ADD", "MUL"])),
         dataclasses.replace(base, native_dtypes=frozenset(["float32"])),
+        dataclasses.replace(base, matrix_units=frozenset(["pmaddwd_128"])),
         dataclasses.replace(base, has_masked_memory=True),
         dataclasses.replace(base, has_threads=False),
         dataclasses.replace(base, has_lanes=False),
+        dataclasses.replace(base, has_groups=True),
     ]
     others += [base.with_changes({name: 77}) for name in module._SIZES]
     keys = [target.key for target in [base, *others]]

@@ -466,6 +466,12 @@ BROKEN: list[Broken] = [
         "REDUCE and REDUCE both close i1",
     ),
     # -- lanes
+    (
+        checks.matrices_fit_their_unit,
+        VECTOR,
+        node(Ops.MMA, f32, one, one, one, arg="vdpbf16ps_512"),
+        "vdpbf16ps_512 of float32, float32, float32",
+    ),
     (checks.lane_ops_fit, VECTOR, node(Ops.SPLAT, i32.vec(4), one), "SPLAT of float32 to int32x4"),
     (checks.lane_ops_fit, VECTOR, node(Ops.SPLAT, f32.vec(2), vector_index), "SPLAT of float32x2"),
     (
@@ -496,6 +502,12 @@ BROKEN: list[Broken] = [
     ),
     (checks.no_functions_left, NATIVE, UOp.make(Ops.EXP, one), "EXP is not exact"),
     (checks.only_native_ops, NATIVE, one * one, "MUL is not native to the target"),
+    (
+        checks.only_native_ops,
+        NATIVE,
+        node(Ops.MMA, f32, one, one, one, arg="vdpbf16ps_512"),
+        "vdpbf16ps_512 is not native to the target",
+    ),
     (
         checks.only_native_dtypes,
         NATIVE,

@@ -16,9 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from pellucid.core.errors import ExecutionError, InterpretError
+from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.interpret.arithmetic import meaning, reduce_pairs, reduce_values
 from pellucid.ir.interpret.memory import Address, Memory, Visitor, make_address
 from pellucid.ir.interpret.structure import Branch, Item, Loop, values_used
+from pellucid.ir.interpret.units import multiply_matrices
 from pellucid.ir.interpret.values import Array, literal
 from pellucid.ir.op import PAIR_OPS, Op, Ops
 from pellucid.ir.uop import UOp
@@ -170,6 +172,10 @@ class Machine:
         full = np.broadcast_to(self.value(node.src[0]), (node.src[0].dtype.lanes,))
         return np.asarray(full[[node.arg] if isinstance(node.arg, int) else list(node.arg)])
 
+    def multiply_matrices(self, node: UOp) -> Array:
+        given = (node.src[0].dtype, node.src[1].dtype)
+        return multiply_matrices(MATRIX_UNITS[node.arg], given, *map(self.value, node.src))
+
     # ---- memory --------------------------------------------------------------------------------
 
     def index(self, node: UOp) -> Address:
@@ -228,6 +234,7 @@ _METHODS: Final[dict[Op, str]] = {
     Ops.SPLAT: "splat",
     Ops.STACK: "stack",
     Ops.LANE: "lane",
+    Ops.MMA: "multiply_matrices",
     Ops.INDEX: "index",
     Ops.LOAD: "load",
     Ops.STORE: "store",

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from pellucid.core.errors import InterpretError
+from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.interpret.kernels import body_of, launch_points
 from pellucid.ir.interpret.machine import Machine, read_early
 from pellucid.ir.interpret.memory import Address, Memory, Visitor
@@ -137,6 +138,8 @@ class _Tracer(Machine):
         elif node.op is Ops.LANE:
             chosen = node.arg if isinstance(node.arg, tuple) else (node.arg,)
             self.reads[node] = [self.reads_of(node.src[0])[lane] for lane in chosen]
+        elif node.op is Ops.MMA:
+            self.reads[node] = self.trace_matrices(node)
         elif node.op is Ops.AFTER:
             self.reads[node] = self.reads_of(node.src[0])
         elif node.op.is_elementwise or node.op in (Ops.SPLAT, Ops.PAIR):
@@ -148,6 +151,17 @@ class _Tracer(Machine):
             _NOTHING.union(*(reads[lane % len(reads)] for reads in sources))
             for lane in range(lanes)
         ]
+
+    def trace_matrices(self, node: UOp) -> _Reads:
+        """A lane of the sum: a row of the left matrix and a column of the right one."""
+        unit = MATRIX_UNITS[node.arg]
+        operands = (self.joined([self.reads_of(s)], s.dtype.lanes) for s in node.src)
+        left, right, total = operands
+        sizes = (range(unit.rows), range(unit.columns), range(unit.depth))
+        for i, j, k in itertools.product(*sizes):
+            lane = i * unit.columns + j
+            total[lane] |= left[unit.left_lane(i, k)] | right[unit.right_lane(k, j)]
+        return total
 
     def trace_where(self, node: UOp) -> _Reads:
         chosen = np.broadcast_to(self.value(node.src[0]), (node.dtype.lanes,))
