@@ -6,10 +6,9 @@
 
 A parameter that is too large for the second cache is asked for ahead where several loops work at
 one row of it, if rows are short enough to wait in that cache, and where one loop does much for each
-line. An output is written past the
-caches where it, or all that the kernel touches, does not fit the last of them anyway, and where
-the innermost loop writes it from one end of a line to the other: a line that is left half written
-costs more than it saves.
+line. An output is written past the caches where it, or all that the kernel touches, does not fit
+the last of them anyway, and where the innermost loop writes it from one end of a line to the other:
+a line that is left half written costs more than it saves.
 
 Source: the design's cpu.md, sections 4 and 7 (non-temporal stores gain from 32 MB on).
 """
@@ -17,13 +16,14 @@ Source: the design's cpu.md, sections 4 and 7 (non-temporal stores gain from 32 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stride_of
 from pellucid.opt.cost import Costs
-from pellucid.opt.hints import accesses_of, bytes_touched, is_read
+from pellucid.opt.hints import all_accesses, bytes_of, is_read
 from pellucid.opt.plan import Plan
 
 STREAMED_BYTES = 1 << 25
@@ -37,95 +37,91 @@ _LOOPS = (AxisKind.LOOP, AxisKind.THREAD)
 
 def advise(plan: Plan) -> None:
     """Add hints to a plan whose loops are chosen."""
-    stored = {n.src[0].src[0] for n in plan.sink.toposort() if n.op is Ops.STORE}
-    params = [n for n in plan.sink.toposort() if n.op is Ops.PARAM]
-    for param in sorted(params, key=lambda p: p.arg.slot):
-        if param in stored:
-            _advise_output(plan, param)
-        else:
-            _advise_input(plan, param.arg.slot)
+    _Advice(plan).give()
 
 
-# ---- inputs ------------------------------------------------------------------------------------
+class _Advice:
+    """What is known of a kernel's parameters: where each is touched, and how much of it."""
 
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.sink, self.target = plan, plan.sink, plan.target
+        self.accesses = dict(sorted(all_accesses(plan.sink).items()))
+        self.bytes = {slot: bytes_of(found) for slot, found in self.accesses.items()}
 
-def _advise_input(plan: Plan, slot: int) -> None:
-    """Ask for the next row where several loops work at one, or for what a busy loop reads soon."""
-    if bytes_touched(plan.sink, slot) <= plan.target.l2_bytes:
-        return
-    row = _row_axis(plan.sink, slot)
-    if row is None:
-        _advise_busy_loop(plan, slot)
-        return
-    row_bytes = _step_bytes(plan.sink, slot, row)
-    if 2 * plan.target.line_bytes <= row_bytes <= plan.target.l2_bytes // 8:
-        reason = "the next row arrives while the loops over this one work"
-        plan.do("prefetch", row.arg.id, slot, reason)
+    def give(self) -> None:
+        """Go through the parameters that are too large for the second cache, by slot."""
+        large = [slot for slot, count in self.bytes.items() if count > self.target.l2_bytes]
+        if not large:
+            return
+        stores = [n for n in self.sink.toposort() if n.op is Ops.STORE]
+        for slot in large:
+            own = [s for s in stores if s.src[0] in self.accesses[slot]]
+            if own:
+                self._output(slot, own)
+            else:
+                self._input(slot)
 
+    # ---- inputs
 
-def _row_axis(sink: UOp, slot: int) -> UOp | None:
-    """The loop over rows of a parameter, where several loops stand in it and one reads along."""
-    outer = {r for node in reductions(sink) for r in node.ranges if r.arg.kind in _LOOPS}
-    accesses = accesses_of(sink, slot)
-    rows = [r for r in axes_of(sink) if r in outer and all(r in a.ranges for a in accesses)]
-    if not rows:
-        return None
-    loops = {tuple(r for r in a.ranges if r not in outer) for a in accesses}
-    return rows[-1] if len(loops) > 1 and () not in loops else None
+    def _input(self, slot: int) -> None:
+        """Ask for the next row where several loops work at one, or where a loop is busy."""
+        row = self._row_axis(slot)
+        if row is None:
+            self._busy_loop(slot)
+            return
+        row_bytes = self._step_bytes(slot, row)
+        if 2 * self.target.line_bytes <= row_bytes <= self.target.l2_bytes // 8:
+            reason = "the next row arrives while the loops over this one work"
+            self.plan.do("prefetch", row.arg.id, slot, reason)
 
+    def _row_axis(self, slot: int) -> UOp | None:
+        """The loop over rows of a parameter, where several loops stand in it that read it."""
+        outer = {r for n in reductions(self.sink) for r in n.ranges if r.arg.kind in _LOOPS}
+        accesses = self.accesses[slot]
+        rows = [
+            r for r in axes_of(self.sink) if r in outer and all(r in a.ranges for a in accesses)
+        ]
+        loops = {tuple(r for r in a.ranges if r not in outer) for a in accesses}
+        return rows[-1] if rows and len(loops) > 1 and () not in loops else None
 
-def _step_bytes(sink: UOp, slot: int, axis: UOp) -> int:
-    """By how much one turn of an axis moves along a parameter; 0 where that is not even."""
-    accesses = accesses_of(sink, slot)
-    strides = {stride_of(a.src[1], axis) for a in accesses}
-    return (strides.pop() or 0) * accesses[0].dtype.itemsize if len(strides) == 1 else 0
+    def _step_bytes(self, slot: int, axis: UOp) -> int:
+        """By how much one turn of an axis moves along a parameter; 0 where that is not even."""
+        accesses = self.accesses[slot]
+        strides = {stride_of(a.src[1], axis) for a in accesses}
+        return (strides.pop() or 0) * accesses[0].dtype.itemsize if len(strides) == 1 else 0
 
+    def _busy_loop(self, slot: int) -> None:
+        """Ask for what comes soon where a loop has much to do for each line that it reads.
 
-def _advise_busy_loop(plan: Plan, slot: int) -> None:
-    """Ask for what comes soon where a loop has much to do for each line that it reads.
+        So much stands in the queue of the processor then that the reads behind it come too late. A
+        loop that does little is better left alone: asking would keep it from reading.
+        """
+        inner = (r for r in reversed(axes_of(self.sink)) if r.arg.kind in _LOOPS)
+        axis = next((r for r in inner if any(r in a.ranges for a in self.accesses[slot])), None)
+        step_bytes = 0 if axis is None else self._step_bytes(slot, axis)
+        near = self.target.line_bytes <= 2 * step_bytes <= 8 * self.target.line_bytes
+        if axis is not None and near and self._cycles_for_a_line() >= BUSY_CYCLES:
+            turns = AHEAD_BYTES // step_bytes
+            self.plan.do("prefetch", axis.arg.id, slot, "much is done for each line", (turns,))
 
-    So much stands in the queue of the processor then that the reads behind it come too late. A
-    loop that does little is better left alone: asking would keep it from reading.
-    """
-    axis = next((r for r in reversed(axes_of(plan.sink)) if _moves(plan.sink, slot, r)), None)
-    if axis is None or _cycles_for_a_line(plan) < BUSY_CYCLES:
-        return
-    step_bytes = _step_bytes(plan.sink, slot, axis)
-    if plan.target.line_bytes <= 2 * step_bytes <= 8 * plan.target.line_bytes:
-        turns = AHEAD_BYTES // step_bytes
-        plan.do("prefetch", axis.arg.id, slot, "much is done for each line", (turns,))
+    def _cycles_for_a_line(self) -> float:
+        """About how long the kernel works for each line that it reads."""
+        axes = axes_of(self.sink)
+        lanes = {r: size_of(r) or 1 for r in axes if r.arg.kind is AxisKind.LANES}
+        read = sum(self.bytes[slot] for slot in self.bytes if is_read(self.sink, slot))
+        return Costs(self.sink, self.target).cycles(lanes) * self.target.line_bytes / max(1, read)
 
+    # ---- outputs
 
-def _moves(sink: UOp, slot: int, axis: UOp) -> bool:
-    """True for a loop that is left, along which a parameter is read."""
-    return axis.arg.kind in _LOOPS and any(axis in a.ranges for a in accesses_of(sink, slot))
-
-
-def _cycles_for_a_line(plan: Plan) -> float:
-    """About how long a kernel works for each line that it reads."""
-    sink = plan.sink
-    lanes = {r: size_of(r) or 1 for r in axes_of(sink) if r.arg.kind is AxisKind.LANES}
-    slots = {n.arg.slot for n in sink.toposort() if n.op is Ops.PARAM}
-    read = sum(bytes_touched(sink, slot) for slot in slots if is_read(sink, slot))
-    return Costs(sink, plan.target).cycles(lanes) * plan.target.line_bytes / max(1, read)
-
-
-# ---- outputs -----------------------------------------------------------------------------------
-
-
-def _advise_output(plan: Plan, param: UOp) -> None:
-    """Write past the caches what does not fit them."""
-    sink, target, slot = plan.sink, plan.target, param.arg.slot
-    stores = [n for n in sink.toposort() if n.op is Ops.STORE and n.src[0].src[0] is param]
-    if not target.has_lanes or is_read(sink, slot):
-        return
-    written = bytes_touched(sink, slot)
-    slots = {n.arg.slot for n in sink.toposort() if n.op is Ops.PARAM}
-    touched = sum(bytes_touched(sink, other) for other in slots)
-    is_too_large = written >= STREAMED_BYTES or touched >= target.l3_bytes > 0
-    if is_too_large and written > target.l2_bytes and all(_writes_on(sink, s) for s in stores):
-        first = axes_of(sink)[0].arg.id
-        plan.do("stream", first, slot, "it is too large for the caches")
+    def _output(self, slot: int, stores: Sequence[UOp]) -> None:
+        """Write past the caches what does not fit them."""
+        touched, last_bytes = sum(self.bytes.values()), self.target.l3_bytes
+        is_too_large = self.bytes[slot] >= STREAMED_BYTES or touched >= last_bytes > 0
+        if not self.target.has_lanes or not is_too_large or is_read(self.sink, slot):
+            return
+        if all(_writes_on(self.sink, store) for store in stores):
+            first = axes_of(self.sink)[0].arg.id
+            self.plan.do("stream", first, slot, "it is too large for the caches")
 
 
 def _writes_on(sink: UOp, store: UOp) -> bool:

@@ -42,7 +42,7 @@ from pellucid.opt.axes import (
 )
 from pellucid.opt.cost import Costs, body_size, copies_of, read_size
 from pellucid.opt.dots import plan_dots
-from pellucid.opt.hints import bytes_touched
+from pellucid.opt.hints import bytes_of
 from pellucid.opt.nests import has_blocks, with_each
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
@@ -307,13 +307,12 @@ def _read_rows_together(costs: Costs, tile: _Tile, lanes: dict[UOp, int], most: 
     Memory is asked for ahead along each of the rows, which is more than along one alone.
     """
     sums = list(reductions(costs.sink))
-    slots = {a.src[0].arg.slot for a in costs.accesses if a.src[0].op is Ops.PARAM}
-    largest = max((bytes_touched(costs.sink, s) for s in slots), default=0)
-    if len(sums) > 1 or largest <= costs.target.l2_bytes or sums[0].src[1:][-1] not in lanes:
+    if len(sums) > 1 or sums[0].src[-1] not in lanes:
         return
     outputs = [a for a in costs.axes if a not in costs.reduced]
     row = outputs[-1] if outputs and set(outputs) == set(sums[0].ranges) else None
-    if row is not None and (size_of(row) or 1) >= most >= 2:
+    is_far = bytes_of(a for a in costs.accesses if a.src[0].op is Ops.PARAM) > costs.target.l2_bytes
+    if is_far and row is not None and (size_of(row) or 1) >= most >= 2:
         tile.copies[row] = balanced(size_of(row) or 1, most)
         tile.reason = "rows side by side are several streams from memory"
 

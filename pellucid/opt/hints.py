@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable
 
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, Hint
@@ -62,19 +63,24 @@ def stream(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     return with_hint(sink, action, Hint("stream", slot))
 
 
+def all_accesses(sink: UOp) -> dict[int, list[UOp]]:
+    """The INDEXes at which a kernel touches its parameters, by slot."""
+    found: dict[int, list[UOp]] = {}
+    for node in sink.toposort():
+        if node.op is Ops.INDEX and node.src[0].op is Ops.PARAM:
+            found.setdefault(node.src[0].arg.slot, []).append(node)
+    return found
+
+
 def accesses_of(sink: UOp, slot: int) -> list[UOp]:
     """The INDEXes at which a kernel touches the parameter at *slot*."""
-    return [
-        n
-        for n in sink.toposort()
-        if n.op is Ops.INDEX and n.src[0].op is Ops.PARAM and n.src[0].arg.slot == slot
-    ]
+    return all_accesses(sink).get(slot, [])
 
 
-def bytes_touched(sink: UOp, slot: int) -> int:
-    """About how much of the parameter at a slot a kernel touches."""
+def bytes_of(accesses: Iterable[UOp]) -> int:
+    """About how many bytes of one parameter its accesses touch, each place counted once."""
     most = 0
-    for access in accesses_of(sink, slot):
+    for access in accesses:
         count = math.prod(bounds(r).max + 1 for r in access.src[1].ranges)
         most = max(most, min(count, access.src[0].arg.size) * access.src[0].dtype.itemsize)
     return most

@@ -17,7 +17,7 @@ from pellucid.ir.arg import Action
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import describe_axes
-from pellucid.opt.hints import bytes_touched
+from pellucid.opt.hints import all_accesses, bytes_of
 
 Actions = tuple[Action, ...]
 
@@ -71,8 +71,8 @@ def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
 def _hinted(sink: UOp, read: Sequence[int], target: Target) -> tuple[list[int], list[int]]:
     """The slots to ask for ahead, and those to stream: of what is too large to stay in cache."""
     known = {(h.kind, h.slot) for h in sink.arg.hints}
-    slots = {n.arg.slot for n in sink.toposort() if n.op is Ops.PARAM}
-    large = [s for s in sorted(slots) if bytes_touched(sink, s) > target.l2_bytes]
+    touched = sorted(all_accesses(sink).items())
+    large = [slot for slot, found in touched if bytes_of(found) > target.l2_bytes]
     asked = [s for s in large if s in read and ("prefetch", s) not in known]
     return asked, [s for s in large if s not in read and ("stream", s) not in known]
 

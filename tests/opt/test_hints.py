@@ -21,7 +21,7 @@ from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
 from pellucid.opt.actions import apply_action
 from pellucid.opt.heuristic import choose
-from pellucid.opt.hints import bytes_touched
+from pellucid.opt.hints import accesses_of, bytes_of
 from pellucid.opt.moves import moves
 from pellucid.opt.saved import actions_from_text, actions_to_text
 from tests.codegen import kernels
@@ -231,7 +231,7 @@ def test_a_gather_counts_what_it_reads() -> None:
     rows = kernels.param(2, 8, dtypes.int64).index(i).cast(dtypes.index)
     table = kernels.param(1, 1 << 20)
     sink = kernels.kernel(kernels.param(0, 128).index(i * 16 + j).store(table.index(rows * 16 + j)))
-    assert bytes_touched(sink, 1) == 8 * 16 * 4
+    assert bytes_of(accesses_of(sink, 1)) == 8 * 16 * 4
 
 
 # ---- saved, searched ---------------------------------------------------------------------------
