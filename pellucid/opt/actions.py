@@ -74,10 +74,10 @@ from pellucid.opt.legal import (
 from pellucid.opt.nests import each
 from pellucid.opt.place import compute
 from pellucid.opt.rows import stage
+from pellucid.opt.units import unit
 
 MAX_COPIES = 64
 """The most copies that upcasting or unrolling one axis may make."""
-from pellucid.opt.units import unit
 
 
 def apply_action(sink: UOp, action: Action, target: Target) -> UOp:
@@ -336,13 +336,13 @@ def _each(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     return each(sink, action, axis, target, apply_action)
 
 
-_STEPS: dict[str, Step] = {
-    "each": _each,
-    "split": _split,
 def _unit(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     return unit(sink, action, axis, target, apply_action)
 
 
+_STEPS: dict[str, Step] = {
+    "each": _each,
+    "split": _split,
     "lanes": _lanes,
     "upcast": _upcast,
     "unroll": _unroll,
@@ -353,11 +353,11 @@ def _unit(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     "swap": _swap,
     "cascade": _cascade,
     "pad": pad,
+    "unit": _unit,
     "pack": pack,
     "hoist": hoist,
     "stage": stage,
     "prefetch": prefetch,
-    "unit": _unit,
     "stream": stream,
 }
 
