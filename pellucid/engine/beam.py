@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from dataclasses import replace
 from typing import Any, Final
 
 from pellucid.codegen.linearize import linearize
@@ -22,9 +23,8 @@ from pellucid.codegen.program_info import program_info
 from pellucid.core import observe
 from pellucid.core.errors import PellucidError
 from pellucid.core.options import code_key, current_options
-from pellucid.engine.choosing import without_actions
 from pellucid.engine.progress import progress
-from pellucid.ir.arg import ProgramInfo
+from pellucid.ir.arg import KernelInfo, ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.apply_actions import kernel_name
@@ -69,7 +69,7 @@ def searched(ast: UOp, device: str) -> SearchReport | None:
 
 def remembered(ast: UOp, device: str) -> SearchReport | None:
     """The result of a search that this process made or read, if there is one."""
-    return _found.get(_key(without_actions(ast), renderer_for(device)))
+    return _found.get(_key(_without_actions(ast), renderer_for(device)))
 
 
 def forget_searches() -> None:
@@ -82,6 +82,12 @@ def _can_search(ast: UOp, device: str) -> bool:
     size_bytes = sum(n.dtype.itemsize * n.arg.size for n in nodes if n.op is Ops.PARAM)
     is_free = not ast.arg.ordered and not any(n.op is Ops.VARIABLE for n in nodes)
     return is_free and size_bytes <= MOST_BYTES and Device.canonical(device) != "NULL"
+
+
+def _without_actions(ast: UOp) -> UOp:
+    """The kernel as the schedule made it, asking for nothing."""
+    info: KernelInfo = ast.arg
+    return ast.replace(arg=replace(info, actions=None, applied=()))
 
 
 def _key(ast: UOp, renderer: Renderer) -> str:

@@ -12,21 +12,26 @@ import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pellucid.core.errors import JitError
+from pellucid.ir.uop import UOp
 
-if TYPE_CHECKING:
-    from pellucid.engine.generator import Generator
-    from pellucid.engine.storage import Storage
-    from pellucid.ir.uop import UOp
+
+class Stream(Protocol):
+    """Where random numbers come from (engine/generator.py)."""
+
+    key: int
+
+    def advance(self, count: int) -> int:
+        """Take *count* numbers; return the place of the first."""
 
 
 @dataclass
 class Draw:
     """A draw of *count* random numbers, whose counter stands in *buffer*."""
 
-    generator: Generator
+    generator: Stream
     buffer: UOp
     count: int
 
@@ -45,8 +50,10 @@ class Listener:
     """What happened during one capture, in its thread."""
 
     draws: list[Draw] = field(default_factory=list)
-    made: dict[int, weakref.ref[Storage]] = field(default_factory=dict)
-    written: dict[int, Storage] = field(default_factory=dict)
+    made: dict[int, weakref.ref[Any]] = field(default_factory=dict)
+    """The storages (engine/storage.py) that were made, by identity."""
+    written: dict[int, Any] = field(default_factory=dict)
+    """The storages that are older and were written to."""
     gradients: dict[int, GradientNote] = field(default_factory=dict)
 
 
@@ -85,7 +92,7 @@ def note_gradient(leaf: Any, before: Any, *, is_replaced: bool) -> None:
         heard.gradients.setdefault(id(leaf), GradientNote(leaf, before, is_replaced))
 
 
-def note_draw(generator: Generator, buffer: UOp, count: int) -> None:
+def note_draw(generator: Stream, buffer: UOp, count: int) -> None:
     """Tell the capture, if there is one, of a draw."""
     heard = _listener.get()
     if heard is not None:

@@ -65,9 +65,3 @@ def _chosen(ast: UOp, device: str) -> Actions | None:
 
     report = searched(ast, device)
     return None if report is None else report.actions
-
-
-def without_actions(ast: UOp) -> UOp:
-    """The kernel as the schedule made it, asking for nothing."""
-    info: KernelInfo = ast.arg
-    return ast.replace(arg=replace(info, actions=None, applied=()))

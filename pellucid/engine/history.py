@@ -12,7 +12,7 @@ differentiation through the cut is an error, never a wrong number.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -189,31 +189,28 @@ def _below(node: UOp) -> tuple[tuple[UOp, ...], UOp | None]:
     return node.src, None
 
 
-def _leaves_below(root: UOp) -> Iterable[Storage]:
-    seen: set[UOp] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node in seen or not (node.dtype.is_float or node.op is Ops.SINK):
-            continue
-        seen.add(node)
+def _leaves_below(root: UOp) -> Iterator[Storage]:
+    for node in _floats_below(root, through_pasts=True):
         storage = leaf_at(node)
         if storage is not None:
             yield storage
-        if node.op is Ops.DETACH:
-            continue
-        past = past_of(node) if node.op is Ops.BUFFER else None
-        if past is not None and past.expression is not None:
-            stack.append(past.expression)
-        elif past is not None:
-            continue
-        stack.extend(node.src)
 
 
 def _directly_below(root: UOp) -> tuple[bool, list[Past]]:
     """Whether a leaf is below *root*, and the pasts of buffers there; not through these pasts."""
     has_leaf = False
     pasts: list[Past] = []
+    for node in _floats_below(root, through_pasts=False):
+        has_leaf = has_leaf or leaf_at(node) is not None
+        if node.op is Ops.BUFFER:
+            past = past_of(node)
+            if past is not None:
+                pasts.append(past)
+    return has_leaf, pasts
+
+
+def _floats_below(root: UOp, *, through_pasts: bool) -> Iterator[UOp]:
+    """The nodes that gradients of *root* would reach, each once."""
     seen: set[UOp] = set()
     stack = [root]
     while stack:
@@ -222,12 +219,10 @@ def _directly_below(root: UOp) -> tuple[bool, list[Past]]:
         if node in seen or not (node.dtype.is_float or op is Ops.SINK):
             continue
         seen.add(node)
-        if not has_leaf and getattr(node, "_leaf", None) is not None:
-            has_leaf = leaf_at(node) is not None
+        yield node
         if op is Ops.BUFFER:
-            past = past_of(node)
-            if past is not None:
-                pasts.append(past)
+            past = past_of(node) if through_pasts else None
+            if past is not None and past.expression is not None:
+                stack.append(past.expression)
         elif op is not Ops.DETACH:
             stack += node.src
-    return has_leaf, pasts

@@ -16,26 +16,23 @@ counters) are written to each time.
 from __future__ import annotations
 
 import functools
-import struct
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-import numpy as np
-
 from pellucid.core.errors import JitError
-from pellucid.core.options import code_key, current_options
 from pellucid.engine import capture, history
 from pellucid.engine.capture import Listener
 from pellucid.engine.realize import written_buffers
 from pellucid.engine.replay import Replay, Stale, make_replay, protect, separate
 from pellucid.engine.run import engine_lock
 from pellucid.engine.storage import Kind, Storage, Version, live_storages, stored_buffer
-from pellucid.frontend.straight import Result, StraightWay, asks_gradient, straight_way
+from pellucid.frontend.calls import can_change, key_of_call, rebuilt, surroundings, tensors_in
+from pellucid.frontend.straight import Result, StraightWay, straight_way
 from pellucid.frontend.tensor import Tensor
-from pellucid.frontend.value import DETACHED, Window, grad_enabled
+from pellucid.frontend.value import DETACHED, Window
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, new_buffer
 
@@ -43,7 +40,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 MOST_CAPTURES: Final = 32
 _MOST_ATTEMPTS: Final = 3
-_COMPARED_BY_VALUE: Final = (dict, list, tuple, set, frozenset, np.ndarray, np.generic, Tensor)
 
 
 @dataclass
@@ -64,7 +60,7 @@ class _Entry:
             assert self.captured is not None, "a captured call knows how to finish"
             result = self.captured.only_result()
             way = None
-            if result is not None and not any(map(_can_change, args)):
+            if result is not None and not any(map(can_change, args)):
                 way = straight_way(self.replay, args, result)
             self.straight.append(way)
         return self.straight[0]
@@ -115,7 +111,7 @@ class Jit(Generic[P, R]):
             return self.function(*args, **kwargs)  # part of an outer capture
         tensors: list[Tensor] = []
         keep: list[Any] = []
-        key = (_key_of_call(args, kwargs, tensors, keep), _surroundings())
+        key = (key_of_call(args, kwargs, tensors, keep), surroundings())
         with engine_lock:
             entry = self._entry(key, keep)
             if entry is None:
@@ -159,10 +155,10 @@ class Jit(Generic[P, R]):
         """Run the function; new results are in memory and carry no gradient, as replayed ones."""
         older = {id(s): s for s in live_storages()}
         result = self.function(*args, **kwargs)
-        made = [t for t in _tensors_in(result) if id(t._storage) not in older]
+        made = [t for t in tensors_in(result) if id(t._storage) not in older]
         if made:
             made[0].realize(*made[1:])
-        return _rebuilt(result, lambda t: t if id(t._storage) in older else t.detach())  # type: ignore[no-any-return]
+        return rebuilt(result, lambda t: t if id(t._storage) in older else t.detach())  # type: ignore[no-any-return]
 
     def _replayed(self, entry: _Entry, tensors: list[Tensor]) -> R:
         assert entry.replay is not None, "only a captured call is replayed"
@@ -181,7 +177,7 @@ class Jit(Generic[P, R]):
         inputs = [_buffer(s._storage.uop) for s in stand_ins]
         made = _share_aliases(stand_ins, tensors)
         iterator = iter(made)
-        inner_args, inner_kwargs = _rebuilt((args, kwargs), lambda _: next(iterator))
+        inner_args, inner_kwargs = rebuilt((args, kwargs), lambda _: next(iterator))
         iterator = None  # type: ignore[assignment]
         with capture.capturing() as heard:
             try:
@@ -329,7 +325,7 @@ class _Plan:
         self.storages: list[Storage] = []
         places: dict[int, int] = {}
         self.recipes: dict[int, tuple[int, Window]] = {}
-        for tensor in _tensors_in(result):
+        for tensor in tensors_in(result):
             storage = tensor._storage
             if id(storage) in before.storages:
                 continue  # a tensor that exists outside is returned as it is
@@ -361,7 +357,7 @@ class _Plan:
             return Tensor._on(made[place], window, tensor._shape, tensor._dtype)
 
         shape = self.shape
-        return exchange(shape) if isinstance(shape, Tensor) else _rebuilt(shape, exchange)
+        return exchange(shape) if isinstance(shape, Tensor) else rebuilt(shape, exchange)
 
 
 class _GradPlan:
@@ -505,88 +501,3 @@ def _is_whole(tensor: Tensor) -> bool:
 def _tensor_on(value: Version, like: Tensor) -> Tensor:
     storage = Storage(value, like._storage.device)
     return Tensor._on(storage, None, like._shape, like._dtype)
-
-
-def _surroundings() -> Any:
-    """What else a function's meaning depends on."""
-    options = current_options()
-    return (
-        grad_enabled.get(),
-        code_key(options),
-        options.default_float,
-        options.default_int,
-        options.device,
-    )
-
-
-def _tensors_in(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _tensors_in(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _tensors_in(inner)
-
-
-def _rebuilt(value: Any, exchange: Callable[[Tensor], Tensor]) -> Any:
-    """The same nest of tuples, lists and dicts with other tensors."""
-    if isinstance(value, Tensor):
-        return exchange(value)
-    if isinstance(value, dict):
-        return {key: _rebuilt(inner, exchange) for key, inner in value.items()}
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_rebuilt(inner, exchange) for inner in value))
-    if isinstance(value, list | tuple):
-        return type(value)(_rebuilt(inner, exchange) for inner in value)
-    return value
-
-
-def _key_of_call(args: Any, kwargs: Any, tensors: list[Tensor], keep: list[Any]) -> Any:
-    """What of all arguments belongs to the kind of a call; quickly where all are tensors."""
-    key: list[Any] = []
-    for number, value in enumerate(args):
-        if kwargs or type(value) is not Tensor:
-            tensors.clear()
-            return _key_of((args, kwargs), tensors, keep, "arguments")
-        alias = next((i for i in range(number) if args[i] is value), -1) if number else -1
-        tensors.append(value)
-        kind = value._shape, value._dtype, value.device, alias, asks_gradient(value)
-        key.append(kind)
-    return tuple(key) if not kwargs else _key_of((args, kwargs), tensors, keep, "arguments")
-
-
-def _can_change(value: Any) -> bool:
-    """Tell whether an argument may be another value though it is the same object."""
-    return isinstance(value, _COMPARED_BY_VALUE) and type(value) is not Tensor
-
-
-def _key_of(value: Any, tensors: list[Tensor], keep: list[Any], name: str) -> Any:
-    """What of an argument belongs to the kind of a call."""
-    if isinstance(value, Tensor):
-        alias = next((i for i, t in enumerate(tensors) if t is value), -1)
-        tensors.append(value)
-        return "tensor", value.shape, value.dtype, value.device, alias, asks_gradient(value)
-    if value is None or isinstance(value, bool | int | str | bytes):
-        return type(value).__name__, value
-    if isinstance(value, float):
-        return "float", struct.pack("<d", value)
-    if isinstance(value, dict):
-        return "dict", tuple(
-            (k, _key_of(v, tensors, keep, f"{name}[{k!r}]")) for k, v in value.items()
-        )
-    if isinstance(value, list | tuple):
-        inner = [_key_of(v, tensors, keep, f"{name}[{i}]") for i, v in enumerate(value)]
-        return type(value).__name__, tuple(inner)
-    if isinstance(value, np.ndarray | np.generic):
-        array = np.asarray(value)
-        if array.dtype.hasobject:
-            raise JitError(
-                f"{name} is an array of Python objects, which cannot be compared", came=array.dtype
-            )
-        return "array", array.shape, array.dtype.str, array.tobytes()
-    if isinstance(value, set | frozenset):
-        raise JitError(f"{name} is a set, whose order is not fixed", help="pass a sorted tuple")
-    keep.append(value)
-    return "object", id(value)

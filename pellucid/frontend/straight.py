@@ -32,6 +32,7 @@ from pellucid.engine.prepared import Prepared
 from pellucid.engine.replay import Replay
 from pellucid.engine.run import engine_lock
 from pellucid.engine.storage import Kind, Storage, Version
+from pellucid.frontend.calls import asks_gradient
 from pellucid.frontend.tensor import Tensor
 from pellucid.frontend.value import DETACHED, Window, grad_enabled
 from pellucid.ir.op import Shape
@@ -50,6 +51,10 @@ class Result(NamedTuple):
     dtype: DType
 
 
+MOST_ARGUMENTS: Final = 8
+"""More are not worth a function of their own: the long way takes about 10 us."""
+
+
 def straight_way(replay: Replay, arguments: tuple[Any, ...], result: Result) -> StraightWay | None:
     """Prepare the straight way for calls like the one that was just replayed, if there is one.
 
@@ -60,22 +65,15 @@ def straight_way(replay: Replay, arguments: tuple[Any, ...], result: Result) -> 
         return None
     if prepared.own or len(prepared.made) != 1 or len(arguments) > MOST_ARGUMENTS:
         return None
-    if any(
-        a is b for a, b in itertools.combinations([a for a in arguments if type(a) is Tensor], 2)
-    ):
+    tensors = [value for value in arguments if type(value) is Tensor]
+    if any(a is b for a, b in itertools.combinations(tensors, 2)):
         return None
-    return _function(replay, prepared, arguments, result)
+    text = _text(prepared, arguments, has_externals=bool(replay.externals))
+    names = _names(replay, prepared, arguments, result)
+    exec(compile(text, "<straight way of a jit>", "exec"), names)
+    function: StraightWay = names["straight"]
+    return function
 
-
-def asks_gradient(tensor: Tensor) -> bool | None:
-    """What an argument says of gradients, as a part of the kind of its call."""
-    storage = tensor._storage
-    owner = storage.owner
-    return storage.requires_grad if owner is not None and owner() is tensor else False
-
-
-MOST_ARGUMENTS: Final = 8
-"""More are not worth a function of their own: the long way takes about 10 us."""
 
 _HEAD: Final = """\
 def straight(arguments):
@@ -119,26 +117,49 @@ _BLOCK: Final = """\
 _PLACE: Final = """\
         words[{place}] = {block}.address"""
 
+_ALLOCATE: Final = """\
+        block = allocate(NBYTES)"""
+
 _TAIL: Final = """\
         play()
     return tensor_on(Storage(Version(None, block, KIND), DEVICE), WINDOW, SHAPE, DTYPE)"""
 
 
-def _function(
+def _text(prepared: Prepared, arguments: tuple[Any, ...], *, has_externals: bool) -> str:
+    """Write the function out."""
+    names = [f"x{n}" for n in range(len(arguments))]
+    tensors = [x for x, value in zip(names, arguments, strict=True) if type(value) is Tensor]
+    lines = [_HEAD.format(count=len(names), names="".join(f"{x}, " for x in names))]
+    lines += [(_TENSOR if x in tensors else _SAME).format(x=x) for x in names]
+    if len(tensors) > 1:
+        twice = " or ".join(f"{a} is {b}" for a, b in itertools.combinations(tensors, 2))
+        lines.append(_OTHERS.format(twice=twice))
+    lines.append(_LOCK)
+    if has_externals:
+        lines.append(_EXTERNALS)
+    lines += [_BLOCK.format(x=x) for x in tensors]
+    for x, places in zip(tensors, prepared.given, strict=False):  # externals stand behind them
+        lines += [_PLACE.format(place=place, block=f"{x}_block") for place in places]
+    lines.append(_ALLOCATE)
+    lines += [_PLACE.format(place=place, block="block") for place in prepared.made[0].places]
+    lines.append(_TAIL)
+    return "\n".join(lines)
+
+
+def _names(
     replay: Replay, prepared: Prepared, arguments: tuple[Any, ...], result: Result
-) -> StraightWay:
-    """Write the function and compile it."""
-    made = prepared.made[0]
+) -> dict[str, Any]:
+    """What the names in the function stand for."""
     given: dict[str, Any] = {
         **{name.upper(): value for name, value in result._asdict().items()},
         "OPTIONS": current_options(),
         "GRAD_MODE": grad_enabled.get(),
-        "NBYTES": made.nbytes,
+        "NBYTES": prepared.made[0].nbytes,
         "DETACHED": DETACHED,
         "Storage": Storage,
         "Tensor": Tensor,
         "Version": Version,
-        "allocate": made.allocate,
+        "allocate": prepared.made[0].allocate,
         "engine_lock": engine_lock,
         "grad_mode": grad_enabled.get,
         "is_current": replay.is_current,
@@ -148,30 +169,10 @@ def _function(
         "tensor_on": Tensor._on,
         "words": prepared.tape.words,
     }
-    names = [f"x{n}" for n in range(len(arguments))]
-    tensors = []
-    lines = [_HEAD.format(count=len(names), names="".join(f"{x}, " for x in names))]
-    for x, value in zip(names, arguments, strict=True):
+    for n, value in enumerate(arguments):
         if type(value) is Tensor:
-            tensors.append(x)
-            lines.append(_TENSOR.format(x=x))
-            given[f"{x}_DTYPE"], given[f"{x}_SHAPE"] = value._dtype, value._shape
-            given[f"{x}_ASKS"], given[f"{x}_DEVICE"] = asks_gradient(value), value.device
+            given[f"x{n}_DTYPE"], given[f"x{n}_SHAPE"] = value._dtype, value._shape
+            given[f"x{n}_ASKS"], given[f"x{n}_DEVICE"] = asks_gradient(value), value.device
         else:
-            lines.append(_SAME.format(x=x))
-            given[f"{x}_VALUE"] = value
-    if len(tensors) > 1:
-        twice = " or ".join(f"{a} is {b}" for a, b in itertools.combinations(tensors, 2))
-        lines.append(_OTHERS.format(twice=twice))
-    lines.append(_LOCK)
-    if replay.externals:
-        lines.append(_EXTERNALS)
-    lines += [_BLOCK.format(x=x) for x in tensors]
-    for x, places in zip(tensors, prepared.given, strict=False):
-        lines += [_PLACE.format(place=place, block=f"{x}_block") for place in places]
-    lines.append("        block = allocate(NBYTES)")
-    lines += [_PLACE.format(place=place, block="block") for place in made.places]
-    lines.append(_TAIL)
-    exec(compile("\n".join(lines), "<straight way of a jit>", "exec"), given)
-    function: StraightWay = given["straight"]
-    return function
+            given[f"x{n}_VALUE"] = value
+    return given

@@ -15,6 +15,7 @@ work to do, 0 to num_threads - 1; scratch: memory of this thread alone, 64-byte 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -34,7 +35,7 @@ class Call(Protocol):
         """Run the kernel and wait for it."""
 
 
-class Program(Protocol):
+class Program(ABC):
     """A compiled kernel on a device."""
 
     name: str
@@ -46,29 +47,21 @@ class Program(Protocol):
         num_threads: int = 1,
         scratch_bytes: int = 0,
     ) -> None:
-        """Run the kernel once and wait for it."""
+        """Run the kernel once and wait for it. Buffers are allocated if they were not."""
+        self.bind(buffers, num_threads, scratch_bytes).run(vars)
 
+    @abstractmethod
     def bind(self, buffers: Sequence[Buffer], num_threads: int = 1, scratch_bytes: int = 0) -> Call:
         """Prepare to run the kernel many times on the same buffers."""
 
 
-class CPUProgram:
+class CPUProgram(Program):
     """One function of a loaded object."""
 
     def __init__(self, name: str, loaded: Loaded) -> None:
         self.name = name
         self._loaded = loaded  # the code stays in memory as long as this
         self.function_address = loaded.address(name)
-
-    def __call__(
-        self,
-        buffers: Sequence[Buffer],
-        vars: Sequence[int] = (),
-        num_threads: int = 1,
-        scratch_bytes: int = 0,
-    ) -> None:
-        """Run the kernel once and wait for it. Buffers are allocated if they were not."""
-        self.bind(buffers, num_threads, scratch_bytes).run(vars)
 
     def bind(
         self, buffers: Sequence[Buffer], num_threads: int = 1, scratch_bytes: int = 0
@@ -132,20 +125,11 @@ class BoundCall:
     __call__ = run
 
 
-class NullProgram:
+class NullProgram(Program):
     """A kernel that was compiled and will never run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-
-    def __call__(
-        self,
-        buffers: Sequence[Buffer],
-        vars: Sequence[int] = (),
-        num_threads: int = 1,
-        scratch_bytes: int = 0,
-    ) -> None:
-        """Do nothing."""
 
     def bind(
         self, buffers: Sequence[Buffer], num_threads: int = 1, scratch_bytes: int = 0
