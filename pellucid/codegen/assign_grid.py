@@ -13,7 +13,8 @@ VECTOR form -> VECTOR form without THREAD, GLOBAL and LOCAL ranges.
 
 Each thread gets one block of the range; the last blocks may be shorter, or empty. An effect that
 has no THREAD range, beside one that has, belongs to thread 0: it stands in a loop that runs once
-there and never elsewhere.
+there and never elsewhere. STOREs side by side stay together in it, as one may overwrite what
+another one reads; and what is read of memory that they write is read inside of that loop, too.
 
 Each turn of a GLOBAL range is a work-group, each turn of a LOCAL one an item of it: as many
 dimensions as the nest with most of them has, each as large as its largest range. Where a nest has
@@ -74,8 +75,8 @@ class _Launch:
 
     def share(self, effect: UOp) -> UOp:
         """*effect*, as one thread does it."""
-        if effect.op is Ops.GROUP:
-            return UOp.make(Ops.GROUP, *(self.share(part) for part in effect.src))
+        if _has_loops(effect):
+            return UOp.make(Ops.GROUP, *(self.share(part) for part in _parts(effect)))
         ranges = effect.src[1:] if effect.op is Ops.END else ()
         axis = next((r for r in ranges if r.arg.kind is AxisKind.THREAD), None)
         if axis is not None:
@@ -83,7 +84,7 @@ class _Launch:
         if self.count == 1:
             return effect
         once = self.fresh((self.thread < 1).where(UOp.const(dtypes.index, 1), 0))
-        return effect.src[0].end(once, *ranges) if ranges else effect.end(once)
+        return _inside(effect.src[0] if ranges else effect, once).end(once, *ranges)
 
     def _share_axis(self, end: UOp, axis: UOp) -> UOp:
         size = bounds(axis).max + 1
@@ -108,6 +109,31 @@ class _Launch:
         return part, start + part
 
 
+def _has_loops(effect: UOp) -> bool:
+    """True for a GROUP of loops, which are placed one by one."""
+    return effect.op is Ops.GROUP and any(p.op in (Ops.END, Ops.GROUP) for p in effect.src)
+
+
+def _parts(group: UOp) -> list[UOp]:
+    """The loops of a GROUP, and all of its STOREs as one."""
+    loops = [part for part in group.src if part.op in (Ops.END, Ops.GROUP)]
+    stores = [part for part in group.src if part not in loops]
+    together = UOp.make(Ops.GROUP, *stores) if len(stores) > 1 else None
+    return [*loops, *([together] if together is not None else stores)]
+
+
+def _inside(body: UOp, once: UOp) -> UOp:
+    """*body*, which reads inside of the loop *once* what it also writes."""
+    written: set[UOp] = set()
+    read: set[UOp] = set()
+    for node in body.toposort():
+        is_store = node.op is Ops.STORE
+        written |= {s.src[0] for s in node.src[:1] if is_store}
+        read |= {s.src[0] for s in node.src[1 if is_store else 0 :] if s.op is Ops.INDEX}
+    both = {p: p.after(once) for p in written & read if p.op is Ops.PARAM}
+    return body.substitute(both) if both else body
+
+
 _NAMES = {AxisKind.GLOBAL: "group", AxisKind.LOCAL: "local"}
 
 
@@ -128,8 +154,8 @@ class _Grid:
 
     def place(self, effect: UOp) -> UOp:
         """*effect*, as one item of one group does it."""
-        if effect.op is Ops.GROUP:
-            return UOp.make(Ops.GROUP, *(self.place(part) for part in effect.src))
+        if _has_loops(effect):
+            return UOp.make(Ops.GROUP, *(self.place(part) for part in _parts(effect)))
         named = _named(effect)
         places: dict[UOp, UOp] = {}
         guard: UOp | None = None
@@ -147,7 +173,8 @@ class _Grid:
         if guard is not None:
             kept.insert(0, self._once(guard))
         body = effect.src[0] if effect.op is Ops.END else effect
-        return body.substitute(places).end(*kept)
+        body = body.substitute(places)
+        return (body if guard is None else _inside(body, kept[0])).end(*kept)
 
     def _once(self, guard: UOp) -> UOp:
         """A loop that runs once where *guard* holds, and never elsewhere."""

@@ -130,12 +130,12 @@ class _Order:
         """
         loads: dict[UOp, list[UOp]] = {}
         for node in self.nodes:
-            if node.op is Ops.LOAD and node.src[0].src[0].op is Ops.PARAM:
-                loads.setdefault(node.src[0].src[0], []).append(node)
+            if node.op is Ops.LOAD and (storage := _storage(node)).op is Ops.PARAM:
+                loads.setdefault(storage, []).append(node)
         for node in self.nodes:
             if node.op is Ops.STORE:
                 level = self.place[node]
-                for load in loads.get(node.src[0].src[0], ()):
+                for load in loads.get(_storage(node), ()):
                     if self._common(level, self.place[load]) is level:
                         item = self._lift(load, self.place[load], level)
                         self.needs[node][item] = None
@@ -197,6 +197,14 @@ class _Order:
         if self._is_within(self.place[body], axis):
             self._emit(self._lift(body, self.place[body], axis), axis, result, done)
         result.append(item)
+
+
+def _storage(access: UOp) -> UOp:
+    """What a LOAD or a STORE is about; an AFTER that only names loops waits for nothing."""
+    storage = access.src[0].src[0]
+    while storage.op is Ops.AFTER and all(s.op is Ops.RANGE for s in storage.src[1:]):
+        storage = storage.src[0]
+    return storage
 
 
 _FREE = (Ops.CONST, Ops.PARAM, Ops.DEFINE, Ops.SPECIAL, Ops.RANGE, Ops.VARIABLE)

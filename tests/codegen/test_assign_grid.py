@@ -12,9 +12,18 @@ from pellucid.codegen.program_info import program_info
 from pellucid.core.dtype import dtypes
 from pellucid.ir.arg import Action, AxisKind, VariableArg
 from pellucid.ir.interpret import run_kernel
+from pellucid.ir.interpret.kernels import Order
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from tests.codegen.kernels import buffers_for, elementwise, in_place, kernel, matmul, param
+from tests.codegen.kernels import (
+    buffers_for,
+    elementwise,
+    in_place,
+    kernel,
+    matmul,
+    old_value,
+    param,
+)
 from tests.codegen.lowering import TARGET, lowered, with_actions
 
 
@@ -47,6 +56,21 @@ def test_the_rest_beside_a_threaded_nest_runs_once() -> None:
     run_kernel(sink, wanted)
     run_kernel(after, got)
     np.testing.assert_array_equal(got[0], wanted[0])
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse"])
+def test_the_stores_of_the_rest_stay_together(order: Order) -> None:
+    """z = y + 1 wants the y that another store of the same element overwrites."""
+    sink = old_value(37)
+    after = lowered(with_actions(sink, Action("upcast", 0, 4), Action("thread", 0)))
+    assert threads_of(after) == 3
+    wanted, got = (buffers_for(sink) for _ in range(2))
+    run_kernel(sink, wanted)
+    for graph in (after, linearize(after)):
+        run_kernel(graph, got, order=order)
+        np.testing.assert_array_equal(got[0], wanted[0])
+        np.testing.assert_array_equal(got[1], wanted[1])
+        got = buffers_for(sink)
 
 
 def test_two_nests_with_threads_of_different_sizes() -> None:
