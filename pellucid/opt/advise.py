@@ -6,9 +6,9 @@
 
 A parameter that is too large for the second cache is asked for ahead where several loops work at
 one row of it, if rows are short enough to wait in that cache, and where one loop does much for each
-line. An output is written past the caches where it, or all that the kernel touches, does not fit
-the last of them anyway, and where the innermost loop writes it from one end of a line to the other:
-a line that is left half written costs more than it saves.
+line. An output is written past the caches where it does not fit the last of them, or takes much of
+it in a kernel that does not fit, and where the innermost loop writes it from one end of a line to
+the other: a line that is left half written costs more than it saves.
 
 Source: the design's cpu.md, sections 4 and 7 (non-temporal stores gain from 32 MB on).
 """
@@ -115,8 +115,9 @@ class _Advice:
 
     def _output(self, slot: int, stores: Sequence[UOp]) -> None:
         """Write past the caches what does not fit them."""
-        touched, last_bytes = sum(self.bytes.values()), self.target.l3_bytes
-        is_too_large = self.bytes[slot] >= STREAMED_BYTES or touched >= last_bytes > 0
+        written, cache_bytes = self.bytes[slot], self.target.l3_bytes
+        is_crowded = sum(self.bytes.values()) >= cache_bytes > 0 and 4 * written >= cache_bytes
+        is_too_large = written >= STREAMED_BYTES or is_crowded
         if not self.target.has_lanes or not is_too_large or is_read(self.sink, slot):
             return
         if all(_writes_on(self.sink, store) for store in stores):

@@ -225,6 +225,14 @@ def test_outputs_beyond_the_caches_are_streamed() -> None:
     assert kinds(choose(kernels.elementwise(1 << 23), large).actions) == [Action("stream", 0, 0)]
 
 
+def test_a_small_output_of_a_large_input_stays_in_cache() -> None:
+    """A million sums of 8: 32 MB are read, and 4 MB written, which somebody reads soon."""
+    i, k = kernels.loop(1 << 20, 0), kernels.axis(8, 1)
+    total = kernels.reduce(kernels.param(1, 1 << 23).index(i * 8 + k), k)
+    sink = kernels.kernel(kernels.param(0, 1 << 20).index(i).store(total).end(i))
+    assert Action("stream", 0, 0) not in choose(sink, AVX2).actions
+
+
 def test_a_gather_counts_what_it_reads() -> None:
     """A few rows of a large table."""
     i, j = kernels.loop(8, 0), kernels.loop(16, 1)
