@@ -336,8 +336,14 @@ def _facts(one: Explained) -> Table:
 def _action_text(action: object) -> str:
     kind, axis = getattr(action, "kind", "?"), getattr(action, "axis", -1)
     amount = getattr(action, "amount", 0)
+    if kind in _OF_PARAMETERS:
+        return f"{kind} parameter {amount}, axis {axis}"
     by = f" by {amount}" if amount else ""
     return f"{kind} axis {axis}{by}" if axis >= 0 else f"{kind}{by}"
+
+
+_OF_PARAMETERS = ("pack", "prefetch", "stream")
+"""Actions whose amount is the slot of a parameter."""
 
 
 def search_table(report: SearchReport) -> Table:

@@ -42,6 +42,20 @@ def test_every_kernel_is_saved_and_taken_again(
     assert all(key in printed for key in plans)
 
 
+def test_hints_are_asked_for_in_a_list_and_say_which_parameter_they_mean(
+    program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plans.txt"
+    main(["explain", program, "--save-actions", str(file)])
+    (key,) = actions_from_text(file.read_text())
+    hints = "Action('stream', 0, 0)\nAction('prefetch', 0, 1, (8,))\n"
+    with Context(actions=f"kernel {key}\n{hints}"):
+        assert main(["explain", program]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "stream parameter 0, axis 0, prefetch parameter 1, axis 0" in printed
+    assert "PREFETCH" in printed
+
+
 def test_a_place_that_cannot_be_written(
     program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
