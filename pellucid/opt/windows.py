@@ -15,7 +15,8 @@ further axis of that operand (*again*), and of the axis along which the operand 
 windows overlap, so a cache line that was read is read again soon.
 
 Rows are the innermost loop: the windows that they share stay in the first cache, and k streams by.
-Where k is so large that it would come from memory each time, a few rows are the outermost loop.
+Columns are, where the windows of a whole row of the picture stay there. Where k is so large that it
+would come from memory each time, a few rows are the outermost loop.
 
 Source of the direct form: E. Georganas et al., "Anatomy of High-Performance Deep Learning
 Convolutions on SIMD Architectures", 2018, section II (register tiles over pixels and channels).
@@ -160,14 +161,12 @@ class _Windows:
         outermost = self._order(shape)
         self._runs()
         again = None if self.again is None else self.again.arg.id
-        parts: tuple[int | None, ...] = (None,)
-        if again is not None and 1 < shape.again < plan.size(again):
-            pieces = plan.do("split", again, shape.again, _TILE)
-            again, parts = pieces.outer, (pieces.inner, pieces.rest)
-        elif shape.again > 1:
-            parts = (again,)
-        for nest in _nests(plan.sink):
-            self._plan_nest(nest, parts, shape)
+        if self._keeps_columns(shape):
+            for part in self._parts(column, shape):
+                self._vectors(part)
+            self._upcast_rows(self.row.arg.id, shape)
+        else:
+            again = self._plan_nests(again, shape)
         self._thread(outermost, again)
 
     def _shape(self) -> Shape:
@@ -178,16 +177,34 @@ class _Windows:
         rows = [n for n in range(1, MOST_ROWS + 1) if not self.is_heavy or sizes[0] % n == 0]
         registers = Registers.of(self.kernel.target, for_masks=1)
         copies = range(1, MOST_VECTORS + 1)
-        return best_shape(registers, rows, copies, copies, sizes)
+        is_even = sizes[1] == 1 or not self.is_padded
+        return best_shape(registers, rows, copies, copies if is_even else (1,), sizes)
+
+    @property
+    def is_padded(self) -> bool:
+        """True where the last vector has a mask."""
+        return bool((size_of(self.column) or 1) % self.lanes)
+
+    def _keeps_columns(self, shape: Shape) -> bool:
+        """True where all windows of one row of the picture stay in the first cache."""
+        wide = next(
+            r for r in map(read_below, self.node.src[0].src) if r and self.column in r.ranges
+        )
+        rows = (size_of(r) or 1 for r in self.node.src[1:] if stride_of(wide.src[1], r) != 1)
+        num_bytes = self.node.dtype.itemsize * math.prod(rows) * (size_of(self.column) or 1)
+        fits = num_bytes <= self.kernel.target.l1d_bytes * 3 // 4
+        return fits and shape.again == 1 and not self.is_heavy
 
     def _order(self, shape: Shape) -> list[int]:
-        """Columns inside of other loops, rows inside of columns; or a few rows outside of all."""
+        """Columns inside of other loops, and rows inside of columns where these do not stay in
+        cache; or a few rows outside of all."""
         plan, row = self.kernel, self.row.arg.id
         others = [r.arg.id for r in self.others if r is not self.again]
         again = [] if self.again is None else [self.again.arg.id]
         column = self.column.arg.id
         if not self.is_heavy:
-            self._put((*others, *again, column, row), _SHARED)
+            last = (row, column) if self._keeps_columns(shape) else (column, row)
+            self._put((*others, *again, *last), _SHARED)
             return others
         self._put((row, *others, *again, column), "what few rows read stays in cache")
         pieces = Pieces(None, row, None)
@@ -197,6 +214,20 @@ class _Windows:
         inner = [pieces.inner] if shape.rows > 1 else []
         self._put((*outer, *others, *again, column, *inner), _SHARED)
         return [*outer, *others]
+
+    def _plan_nests(self, again: int | None, shape: Shape) -> int | None:
+        """Tiles of nests whose innermost loop is that of rows; the loop *again* that is left."""
+        parts: tuple[int | None, ...] = (None,)
+        if again is not None and 1 < shape.again < self.kernel.size(again):
+            pieces = self.kernel.do("split", again, shape.again, _TILE)
+            again, parts = pieces.outer, (pieces.inner, pieces.rest)
+        elif shape.again > 1:
+            again, parts = None, (again,)
+        for numbers in _nests(self.kernel.sink):
+            copied = next((n for n in numbers if n in parts), None)
+            for part in self._parts(numbers[-2], shape):
+                self._plan_tile(part, copied, shape)
+        return again
 
     def _put(self, wanted: Sequence[int], reason: str) -> None:
         """Put the loops of one nest in order."""
@@ -212,33 +243,43 @@ class _Windows:
         assert end is not None, "it is an output axis"
         return [r.arg.id for r in end.src[1:]]
 
-    def _plan_nest(self, numbers: Sequence[int], parts: Sequence[int | None], shape: Shape) -> None:
-        """One nest of loops: copies of *again*, vectors, and rows."""
-        plan = self.kernel
-        again = next((n for n in numbers if n in parts), None)
-        column = numbers[-2]
+    def _parts(self, column: int, shape: Shape) -> list[int]:
+        """Cut columns to the width of a tile; what is masked, or left over, is another part."""
+        plan, width = self.kernel, shape.vectors * self.lanes
+        size = plan.size(column)
+        if size <= width:
+            return [column]
+        whole = (size_of(self.column) or 1) // width * width
         pieces = Pieces(None, column, None)
-        if shape.vectors * self.lanes < plan.size(column):
-            pieces = plan.do("split", column, shape.vectors * self.lanes, _TILE)
-        for part in (pieces.inner, pieces.rest):
-            if part is not None:
-                self._plan_tile(part, again, shape)
+        if whole < size:
+            pieces = plan.do("split", column, whole, "only the last vectors need a mask")
+        inner = pieces.inner
+        if width < whole:
+            inner = plan.do("split", inner, width, _TILE).inner
+        return [inner] if pieces.rest is None else [inner, pieces.rest]
 
     def _plan_tile(self, column: int, again: int | None, shape: Shape) -> None:
         """Vectors of a column, and copies, stand inside of copies of rows: they stay loaded."""
-        plan = self.kernel
         numbers = self._loops_around(column)
         row = numbers[-1]
         last = [row, column] if again is None else [row, again, column]
         self._put([n for n in numbers if n not in last] + last, _SHARED)
-        found = plan.do("lanes", column, self.lanes, "accesses are contiguous along it")
-        if found.outer is not None:
-            plan.do("upcast", found.outer, 0, _TILE)
+        self._vectors(column)
         if again is not None:
-            plan.do("upcast", again, 0, _TILE)
+            self.kernel.do("upcast", again, 0, _TILE)
+        self._upcast_rows(row, shape)
+
+    def _vectors(self, column: int) -> None:
+        """Lanes along columns, and a copy for each vector."""
+        found = self.kernel.do("lanes", column, self.lanes, "accesses are contiguous along it")
+        if found.outer is not None:
+            self.kernel.do("upcast", found.outer, 0, _TILE)
+
+    def _upcast_rows(self, row: int, shape: Shape) -> None:
+        """Copies of the rows of a tile, and of the rest."""
+        plan = self.kernel
         if shape.rows > 1:
-            amount = min(shape.rows, plan.size(row))
-            rows = plan.do("upcast", row, amount, _TILE)
+            rows = plan.do("upcast", row, min(shape.rows, plan.size(row)), _TILE)
             if rows.rest is not None:
                 plan.do("upcast", rows.rest, 0, "the rest of the rows")
 

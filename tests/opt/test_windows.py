@@ -59,11 +59,6 @@ def test_sixteen_registers_hold_six_rows_of_two_vectors(width: int, height: int)
     assert max(copies) == 6
 
 
-def test_rows_share_the_windows_that_they_read() -> None:
-    found = kinds(convolution(64, 32, 3, 32, 8), AVX2)
-    assert [size for kind, size in found if kind == "loop"][:3] == [8, 2, 10]
-
-
 def test_a_few_rows_stay_where_all_of_the_weight_would_come_from_memory() -> None:
     small = dataclasses.replace(AVX2, l3_bytes=1 << 20)
     found = kinds(convolution(64, 512, 9, 32, 8), small)
@@ -128,3 +123,15 @@ def test_values_with_steps_gaps_and_groups(stride: int, dilation: int, groups: i
     expected = np.concatenate([np.einsum("nchwij,ocij->nohw", a, b) for a, b in parts], axis=1)
     got = Tensor(x).conv2d(Tensor(w), padding=1, stride=stride, dilation=dilation, groups=groups)
     np.testing.assert_array_equal(got.numpy(), expected)
+
+
+def test_only_the_last_vectors_of_a_row_have_a_mask() -> None:
+    actions = choose(convolution(64, 64, 3, 100, 8), AVX2).actions
+    assert ("pad", 8) in [(a.kind, a.amount) for a in actions]
+    assert 96 in [a.amount for a in actions if a.kind == "split"]
+
+
+def test_rows_are_innermost_unless_a_row_of_the_picture_stays_in_cache() -> None:
+    for channels, order in ((8, [8, 10, 4]), (512, [8, 4, 10])):
+        found = kinds(convolution(64, channels, 3, 64, 8), AVX2)
+        assert [size for kind, size in found if kind == "loop"][:3] == order
