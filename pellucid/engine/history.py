@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from pellucid.engine.storage import Storage, stored_buffer
 from pellucid.ir.op import Ops
@@ -23,8 +22,7 @@ from pellucid.ir.uop import UOp
 LONGEST: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
+class Past(NamedTuple):
     """The expression a buffer was computed by (None: cut), and how many realised steps deep."""
 
     expression: UOp | None
@@ -107,9 +105,16 @@ def remember(buffer: UOp, expression: UOp) -> None:
         _keep_past(buffer, past)
 
 
-def past_for(expression: UOp) -> Past | None:
-    """The past of a buffer that holds the value of *expression*, if differentiation can need it."""
+def past_for(expression: UOp, buffers: Iterable[UOp] | None = None) -> Past | None:
+    """The past of a buffer that holds the value of *expression*, if differentiation can need it.
+
+    buffers: all that *expression* reads, where that is known.
+    """
     root = expression.src[0] if expression.op is Ops.LEAF else expression
+    if buffers is not None and not pasts_of(buffers):  # the first leaf decides
+        below = _floats_below(root, through_pasts=False)
+        has_leaf = any(leaf_at(node) is not None for node in below)
+        return Past(expression, 1) if has_leaf else None
     has_leaf, pasts = _directly_below(root)
     if not (has_leaf or any(past.expression and _has_leaf(past.expression) for past in pasts)):
         return None
@@ -225,4 +230,4 @@ def _floats_below(root: UOp, *, through_pasts: bool) -> Iterator[UOp]:
             if past is not None and past.expression is not None:
                 stack.append(past.expression)
         elif op is not Ops.DETACH:
-            stack += node.src
+            stack += node.src[::-1]

@@ -132,6 +132,6 @@ def _run(known: Known, request: Request) -> None:
         buffer = named.get(number) if number >= 0 else given[-1 - number]
         if buffer is None:
             kind = Kind(likes[number], node.known_shape)
-            promise.settle(storage, node, made[number], kind)
+            promise.settle(storage, node, given, made[number], kind)
         else:
             promise.replace(storage, node, buffer.reshape(node.known_shape))

@@ -10,6 +10,7 @@ changes nothing.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pellucid.engine import history
@@ -72,11 +73,14 @@ def replace(storage: Storage, before: UOp, after: UOp) -> None:
         history.mark_leaf(after, storage)
 
 
-def settle(storage: Storage, before: UOp, block: Block, kind: Kind) -> None:
-    """Let *storage* mean what stands in a block that was made for it, as `replace` does."""
+def settle(storage: Storage, before: UOp, buffers: Sequence[UOp], block: Block, kind: Kind) -> None:
+    """Let *storage* mean what stands in a block that was made for it, as `replace` does.
+
+    buffers: all that its value so far reads.
+    """
     if storage.uop is not before:
         return
-    past = history.past_for(before)
+    past = history.past_for(before, buffers)
     storage.current = Version(None, block, kind, past)
     if storage.owner is not None and past is None:
         history.mark_leaf(storage.uop, storage)
