@@ -2,7 +2,7 @@
 
     build      x * 3 + 1                      the graph alone
     realise    (x * 3 + 1).realize()          the same expression again and again
-    replay     step(x) under jit              one kernel, or twenty
+    replay     step(x) under jit              one kernel, or twenty; a training step
     native     a tape of one kernel, a kernel on two threads, right after another or after a pause
     compile    twelve kernels, cold and from disk, in processes of their own; importing the library
 
@@ -21,6 +21,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pellucid import Device, Tensor, jit
+from pellucid.nn.optim import Adam
 from pellucid.runtime.native import native
 from pellucid.runtime.program import CPUProgram
 from pellucid.runtime.tape import Step, Tape
@@ -74,13 +75,14 @@ def main() -> None:
     x = Tensor(np.ones(64, np.float32)).realize()
     show("build x * 3 + 1", microseconds(lambda: x * 3 + 1))
     show("realise x * 3 + 1, graph included", microseconds(lambda: (x * 3 + 1).realize()))
-    one, many = jit(lambda x: x * 3 + 1), jit(_twenty)
+    one, two, many = jit(lambda x: x * 3 + 1), jit(lambda x, y: x * 3 + y), jit(_twenty)
+    y, train = Tensor(np.ones(64, np.float32)).realize(), _training_step()
     for _ in range(3):
-        one(x)
-        many(x)
-    alone = microseconds(lambda: one(x))
-    show("replay one kernel", alone)
+        one(x), two(x, y), many(x), train()
+    show("replay one kernel", microseconds(lambda: one(x)))
+    show("replay one kernel of two tensors", microseconds(lambda: two(x, y)))
     show("replay twenty products of 8 x 8 matrices", microseconds(lambda: many(x)))
+    show("replay a training step, three layers 8 x 8", microseconds(train))
     _native()
     _compile()
 
@@ -90,6 +92,25 @@ def _twenty(x: Tensor) -> Tensor:
     for _ in range(20):
         x = (x @ x).contiguous()
     return x
+
+
+def _training_step() -> Callable[[], object]:
+    shapes = [(8, 8), (8,)] * 3
+    weights = [Tensor(np.full(shape, 0.1, np.float32), requires_grad=True) for shape in shapes]
+    x, classes = Tensor(np.ones((4, 8), np.float32)).realize(), Tensor([1, 2, 3, 4]).realize()
+    optimizer = Adam([weight.realize() for weight in weights])
+
+    @jit
+    def step(x: Tensor, classes: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        for n in range(0, len(weights), 2):
+            x = (x @ weights[n] + weights[n + 1]).relu()
+        loss = x.cross_entropy(classes)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return lambda: step(x, classes)
 
 
 def _native() -> None:
