@@ -101,7 +101,9 @@ class _Launch:
                 # a thread without a block must not compute addresses outside of the storage
                 place = place.minimum(axis.src[0] - 1)
         ranges = tuple(part if r is axis else r for r in end.src[1:])
-        return end.src[0].substitute({axis: place}).end(*ranges)
+        # of one turn at most, the loop is in no address: what it reads must stay inside of it
+        body = end.src[0].substitute({axis: place})
+        return (_inside(body, part) if block == 1 else body).end(*ranges)
 
     def _part(self, axis: UOp, size: UOp, start: UOp) -> tuple[UOp, UOp]:
         part = self.fresh(size)
@@ -122,15 +124,15 @@ def _parts(group: UOp) -> list[UOp]:
     return [*loops, *([together] if together is not None else stores)]
 
 
-def _inside(body: UOp, once: UOp) -> UOp:
-    """*body*, which reads inside of the loop *once* what it also writes."""
+def _inside(body: UOp, loop: UOp) -> UOp:
+    """*body*, which reads inside of *loop* what it also writes."""
     written: set[UOp] = set()
     read: set[UOp] = set()
     for node in body.toposort():
         is_store = node.op is Ops.STORE
         written |= {s.src[0] for s in node.src[:1] if is_store}
         read |= {s.src[0] for s in node.src[1 if is_store else 0 :] if s.op is Ops.INDEX}
-    both = {p: p.after(once) for p in written & read if p.op is Ops.PARAM}
+    both = {p: p.after(loop) for p in written & read if p.op is Ops.PARAM}
     return body.substitute(both) if both else body
 
 

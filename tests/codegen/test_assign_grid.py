@@ -73,6 +73,19 @@ def test_the_stores_of_the_rest_stay_together(order: Order) -> None:
         got = buffers_for(sink)
 
 
+def test_a_thread_without_a_block_reads_nothing_that_another_writes() -> None:
+    """Two vectors of 16, and 5 elements: three threads share the latter, two the former."""
+    sink = old_value(37)
+    actions = (Action("lanes", 0, 16), Action("thread", 0), Action("thread", 2))
+    after = lowered(with_actions(sink, *actions))
+    assert threads_of(after) == 3
+    wanted, got = (buffers_for(sink) for _ in range(2))
+    run_kernel(sink, wanted)
+    run_kernel(linearize(after), got)
+    np.testing.assert_array_equal(got[0], wanted[0])
+    np.testing.assert_array_equal(got[1], wanted[1])
+
+
 def test_two_nests_with_threads_of_different_sizes() -> None:
     sink = matmul(7, 5, 16)
     actions = (Action("split", 0, 2), Action("thread", 0), Action("lanes", 2))
