@@ -135,3 +135,20 @@ def test_a_sum_of_anything_else_is_not_padded() -> None:
     sink = kernels.kernel(kernels.param(0, 4).index(i).store(kernels.reduce(x, k)).end(i))
     with pytest.raises(ActionError, match="not to a sum of products"):
         apply_action(sink, Action("pad", 1, 4), AVX2)
+
+
+@pytest.mark.parametrize("target", [TARGET, AVX2, dataclasses.replace(AVX2, cores=2), SMALL])
+@pytest.mark.parametrize(
+    ("out", "batch", "height", "width", "size"),
+    [(9, 4, 3, 17, 3), (7, 6, 2, 28, 3), (13, 8, 2, 32, 5), (6, 4, 5, 15, 2)],
+)
+def test_the_interpreter_agrees(
+    target: Target, out: int, batch: int, height: int, width: int, size: int
+) -> None:
+    sink = gradient(out, batch, height, width, size)
+    buffers = kernels.buffers_for(sink)
+    wanted, got = ([b.copy() for b in buffers] for _ in range(2))
+    run_kernel(sink, wanted)
+    run_kernel(lowered(with_actions(sink, *choose(sink, target).actions), target), got)
+    for want, came in zip(wanted, got, strict=True):
+        np.testing.assert_array_equal(came, want)

@@ -10,11 +10,12 @@ import pytest
 
 from pellucid import Tensor
 from pellucid.core.target import Target
+from pellucid.ir.interpret import run_kernel
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, size_of
 from pellucid.opt.heuristic import choose
 from tests.codegen import kernels
-from tests.codegen.lowering import SMALL, TARGET
+from tests.codegen.lowering import SMALL, TARGET, lowered, with_actions
 
 ONE_CORE = dataclasses.replace(TARGET, cores=1)
 AVX2 = dataclasses.replace(ONE_CORE, features=frozenset({"avx2", "fma"}))
@@ -135,3 +136,20 @@ def test_rows_are_innermost_unless_a_row_of_the_picture_stays_in_cache() -> None
     for channels, order in ((8, [8, 10, 4]), (512, [8, 4, 10])):
         found = kinds(convolution(64, channels, 3, 64, 8), AVX2)
         assert [size for kind, size in found if kind == "loop"][:3] == order
+
+
+@pytest.mark.parametrize("target", [TARGET, AVX2, SMALL])
+@pytest.mark.parametrize(
+    ("out", "channels", "size", "width", "height"),
+    [(7, 5, 3, 13, 4), (8, 6, 2, 40, 1), (11, 3, 3, 9, 5), (5, 3, 3, 100, 3)],
+)
+def test_the_interpreter_agrees(
+    target: Target, out: int, channels: int, size: int, width: int, height: int
+) -> None:
+    sink = convolution(out, channels, size, width, height)
+    buffers = kernels.buffers_for(sink)
+    wanted, got = ([b.copy() for b in buffers] for _ in range(2))
+    run_kernel(sink, wanted)
+    run_kernel(lowered(with_actions(sink, *choose(sink, target).actions), target), got)
+    for want, came in zip(wanted, got, strict=True):
+        np.testing.assert_array_equal(came, want)
