@@ -27,6 +27,7 @@ from pellucid.runtime.allocator import Block
 
 _BUFFER, _RESHAPE = Ops.BUFFER, Ops.RESHAPE
 _live: set[weakref.ref[Storage]] = set()
+_remember, _forget = _live.add, _live.discard
 _naming = threading.RLock()
 
 Windows = dict[int, tuple[Any, UOp]]
@@ -99,7 +100,7 @@ class Storage:
         self.owner: weakref.ref[Any] | None = None
         """The tensor whose `.grad` is filled, if this is a leaf."""
         self.requires_grad: bool | None = None
-        _live.add(weakref.ref(self, _live.discard))
+        _remember(weakref.ref(self, _forget))
         heard = listener()
         if heard is not None:
             heard.made[id(self)] = weakref.ref(self)

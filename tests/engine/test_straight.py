@@ -250,3 +250,38 @@ def test_inside_of_another_capture_the_function_is_called() -> None:
     warm(inner, x)
     outer = jit(lambda x: inner(x) + 1)
     assert [outer(x).tolist() for _ in range(4)] == [[7.0]] * 4
+
+
+def test_a_state_that_another_function_writes_in_place_is_read_as_it_is_now() -> None:
+    weight, x = floats(1.0, 2.0), floats(10.0, 10.0)
+
+    def train(x: Tensor) -> None:
+        weight.assign(weight + x)
+
+    learn, use = jit(train), jit(lambda x: x * weight)
+    for turn in range(8):
+        assert use(x).tolist() == [10.0 + 100 * turn, 20.0 + 100 * turn]
+        kept = use(x)
+        learn(x)
+        assert kept.tolist() == [10.0 + 100 * turn, 20.0 + 100 * turn]
+    assert goes_straight(use, x)
+
+
+def test_an_error_on_the_way_leaves_nothing_locked(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = jit(lambda x: x + 1)
+    x = floats(1.0)
+    way = warm(step, x) and step._straight
+    assert way is not None
+
+    def fail(nbytes: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setitem(way.__globals__, "allocate", fail)
+        with pytest.raises(KeyboardInterrupt):
+            step(x)
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(step(x).item()))
+    thread.start()
+    thread.join(20)
+    assert done == [2.0]
