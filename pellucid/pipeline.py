@@ -125,6 +125,16 @@ SCHEDULE_PIPELINE = checked(
             after={"normalise": "marks that say nothing about values would hide equal nodes"},
         ),
         Stage(
+            place_inside,
+            TENSOR,
+            TENSOR,
+            why=(
+                "scores of an attention are larger than what they are made of, so each kernel "
+                "that uses them makes them, a row at a time"
+            ),
+            after={"assign_ranges": "who reads a value, and at which indices, is known then"},
+        ),
+        Stage(
             order_drafts,
             TENSOR,
             TENSOR,
@@ -137,16 +147,6 @@ SCHEDULE_PIPELINE = checked(
             TENSOR,
             why="kernels over the same ranges with something in common become one",
             after={"order_drafts": "two kernels may be one if nothing must run between them"},
-        ),
-        Stage(
-            place_inside,
-            TENSOR,
-            TENSOR,
-            why=(
-                "a value too large for the cache is made in blocks by the kernel that uses it, "
-                "as the scores of an attention"
-            ),
-            after={"share_kernels": "who uses a value is known once kernels are shared"},
         ),
         Stage(
             cut_kernels,

@@ -12,8 +12,10 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     swap(axis, other)  two axes of one nest change places
     stage(axis)        the dearest value that a reduction over the axis and other loops over the
                        same row compute is computed once, and kept in local memory (rows.py)
-    each(0, lists)     in a kernel that fills blocks of local memory, each nest of loops takes a
-                       list of actions of its own (nests.py)
+    each(0, lists)     in a kernel that fills local memory, each nest of loops takes a list of
+                       actions of its own (nests.py)
+    block(axis, n)     the rows of local memory that turns of an axis fill are made together, for
+                       all of the axis, n elements of each at a time (blocks.py)
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one
@@ -57,6 +59,7 @@ from pellucid.ir.pairs import is_of_pairs, joined, key_of, paired, value_of
 from pellucid.ir.transform import Fresh, fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions
+from pellucid.opt.blocks import block
 from pellucid.opt.buffers import hoist, pack
 from pellucid.opt.edges import pad
 from pellucid.opt.grid import require_few_items, require_grid
@@ -341,6 +344,7 @@ def _unit(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
 
 
 _STEPS: dict[str, Step] = {
+    "block": block,
     "each": _each,
     "split": _split,
     "lanes": _lanes,

@@ -43,7 +43,8 @@ from pellucid.opt.axes import (
 from pellucid.opt.cost import Costs, body_size, copies_of, read_size
 from pellucid.opt.dots import plan_dots
 from pellucid.opt.hints import bytes_of
-from pellucid.opt.nests import has_blocks, with_each
+from pellucid.opt.nests import has_nests, with_each
+from pellucid.opt.passes import plan_blocks
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.rows import dearest, shared_values
 from pellucid.opt.runs import longest_run, nest
@@ -70,7 +71,8 @@ def choose(sink: UOp, target: Target) -> Plan:
     plan = Plan(sink, target)
     if sink.arg.ordered:
         return plan
-    if has_blocks(sink):
+    if has_nests(sink):
+        plan_blocks(plan)
         _plan_each(plan)
         return plan
     if plan_dots(plan) or plan_windows(plan) or plan_tiles(plan):
@@ -89,11 +91,11 @@ def choose(sink: UOp, target: Target) -> Plan:
     return plan
 
 
-# ---- blocks -----------------------------------------------------------------------------------
+# ---- nests ------------------------------------------------------------------------------------
 
 
 def _plan_each(plan: Plan) -> None:
-    """Plan each nest of a kernel that fills blocks as a kernel; share out the outermost loop."""
+    """Plan each nest of a kernel with local memory as a kernel; share out the outermost loop."""
     alone = plan.target.with_changes({"has_threads": False, "cores": 1})
     lists: list[tuple[Action, ...]] = []
 

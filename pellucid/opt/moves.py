@@ -85,7 +85,7 @@ def _changed(actions: Actions) -> Iterator[Actions]:
     """The same list with one action left out, or by half or twice its amount."""
     for place, action in reversed(list(enumerate(actions))):
         before, behind = actions[:place], actions[place + 1 :]
-        if action.kind not in ("swap", "pack", "hoist", "compute", "prefetch", "stream"):
+        if action.kind not in ("swap", "pack", "hoist", "block", "compute", "prefetch", "stream"):
             n = action.amount
             for amount in (n * 2, n // 2, n + 1, n - 1):
                 if amount > 1:

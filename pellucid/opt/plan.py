@@ -57,7 +57,7 @@ class Plan:
         return Pieces(first if size // amount > 1 else None, first + 1, rest)
 
 
-_WHOLE = ("swap", "pack", "hoist", "compute", "prefetch", "stream")
+_WHOLE = ("swap", "pack", "hoist", "block", "compute", "prefetch", "stream")
 """Actions whose amount is not the size of a part."""
 
 

@@ -4,9 +4,9 @@ Form before: TENSOR. After: SCHEDULE.
 
     normalise       storage becomes parameters; what says nothing about values is dropped
     assign_ranges   consumers first: who computes what at which indices; what is stored, and why
+    place_inside    scores of attentions are made by each kernel that uses them
     order_drafts    what must run before what; which writes are in place
     share_kernels   kernels over the same ranges with something in common become one
-    place_inside    large values become blocks inside of the kernel that uses them (attention)
     cut_kernels     one SINK for each, numbered by structure
     plan_memory     intermediates share storage by lifetime
 
@@ -37,6 +37,7 @@ from pellucid.schedule.memory import plan_memory
 from pellucid.schedule.normalise import Normal, hand_lines_on, normalise
 from pellucid.schedule.order import hazards, order_drafts
 from pellucid.schedule.ranges import assign_ranges
+from pellucid.schedule.scores import SCORES, find_scores
 from pellucid.schedule.share import share_kernels
 from pellucid.schedule.show import as_linear, insert_stages
 from pellucid.schedule.views import forget_expressions
@@ -111,8 +112,7 @@ def make_template(
         kept = {*stored, *flags}
         order = order_drafts(plan, pending, kept)
         units = share_kernels(plan, order)
-        units, inside = place_inside(plan, order, units, kept)
-        cut = cut_kernels(plan, order, units, kept, default_device, inside)
+        cut = cut_kernels(plan, order, units, kept, default_device)
         for version in dict.fromkeys((*stored, *flags)):
             if version not in cut.place:  # without elements, so that nothing computes it
                 device = plan.facts.device[version] or default_device
@@ -156,13 +156,21 @@ class _Report:
 
 
 def find_plan(sink: UOp, devices: Sequence[str], target: Target) -> tuple[Plan, UOp]:
-    """Assign ranges; again, where a write would read what it overwrites, with its value stored."""
+    """Assign ranges; again, where a write would read what it overwrites, with its value stored.
+
+    And again where scores of an attention cannot be made by all that use them.
+    """
+    with_scores = True
     while True:
         order = sink.toposort()
         asked = {base_of(n.src[1]): "flag of a check" for n in order if n.op is Ops.CHECK}
         asked |= {base_of(output): "output asked for" for output in sink.src}
         facts = Facts(order, devices, target)
-        plan = assign_ranges(sink, facts, order, asked)
+        found = find_scores(sink, facts, set(asked)) if with_scores else {}
+        plan = assign_ranges(sink, facts, order, {**found, **asked})
+        with_scores = place_inside(plan, [n for n in found if found[n] is SCORES])
+        if not with_scores:
+            continue
         dangerous = hazards(plan)
         if not dangerous:
             return plan, sink

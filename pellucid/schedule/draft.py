@@ -7,11 +7,15 @@ Plan     all drafts, and for every value that is computed on the way where it is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.facts import Facts
 from pellucid.schedule.views import Use
+
+if TYPE_CHECKING:
+    from pellucid.schedule.inside import Inside
 
 Step = tuple[tuple[UOp, Use], ...]
 """The sources that a value is computed from, and where each is read."""
@@ -32,6 +36,7 @@ class Draft:
     leading: sets of ranges that stand outermost, each a part of the next: reductions in it depend
         on those ranges alone, and run once for each of their values.
     contracts: it has a reduction that wants tiles (a matrix product).
+    inside: versions that it makes for itself, in this order, in each turn of its *outer* ranges.
     """
 
     number: int
@@ -55,6 +60,8 @@ class Draft:
     loops: set[Shape] = field(default_factory=set)
     leading: set[frozenset[UOp]] = field(default_factory=set)
     contracts: bool = False
+    inside: dict[UOp, Inside] = field(default_factory=dict)
+    outer: tuple[UOp, ...] = ()
 
     def lead(self, ranges: frozenset[UOp]) -> bool:
         """Let *ranges* stand outermost; False, and no change, where other reductions forbid it."""

@@ -108,6 +108,10 @@ class Facts:
             if node.op is Ops.PARAM or any(s in self.has_storage for s in node.src):
                 self.has_storage.add(node)
 
+    def distinct(self, node: UOp) -> int:
+        """How many elements of memory *node* is made from, each counted once."""
+        return self._distinct[node]
+
     def is_copy(self, node: UOp) -> bool:
         """True for a COPY between devices (one to the same device, or of a literal, is none)."""
         if node.op is not Ops.COPY:

@@ -12,7 +12,7 @@ them: two kernels that do the same are the same UOp, and compile once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pellucid.core.dtype import DType, dtypes
@@ -33,7 +33,6 @@ from pellucid.schedule.inside import Inside
 from pellucid.schedule.order import Order
 from pellucid.schedule.share import Unit
 from pellucid.schedule.values import Values
-from pellucid.schedule.views import flat_index
 
 _FIRST_INNER_ID = 1 << 20
 
@@ -72,10 +71,9 @@ def cut_kernels(
     units: list[Unit],
     kept: set[UOp],
     default_device: str,
-    inside: Mapping[UOp, Inside] | None = None,
 ) -> Cut:
-    """Make one call, or a copy and a call, of each unit; *inside*: versions that need none."""
-    return _Cutter(plan, order, kept, default_device, inside or {}).run(units)
+    """Make one call, or a copy and a call, of each unit."""
+    return _Cutter(plan, order, kept, default_device).run(units)
 
 
 class _Cutter:
@@ -85,10 +83,8 @@ class _Cutter:
         order: Order,
         kept: set[UOp],
         default_device: str,
-        inside: Mapping[UOp, Inside],
     ) -> None:
         self.plan, self.order, self.kept = plan, order, kept
-        self.inside = inside
         self.next_range = _FIRST_INNER_ID
         self.default_device = default_device
         params = [n for n in plan.order if n.op is Ops.PARAM]
@@ -107,8 +103,6 @@ class _Cutter:
     def run(self, units: list[Unit]) -> Cut:
         for unit in units:
             self.unit_of.update(dict.fromkeys(unit.drafts, unit))
-            for draft in self.made_inside(unit.drafts):
-                self.unit_of[draft] = unit
         outside = self.read_outside()
         for unit in units:
             for draft in unit.drafts:
@@ -159,12 +153,15 @@ class _Cutter:
 
     def call_kernel(self, unit: Unit, outside: set[UOp]) -> None:
         registers: dict[UOp, UOp] = {}
-        self.numbers: dict[UOp, int] = {}  # of local memory
+        self.rows: dict[UOp, UOp] = {}  # scores that are made here -> local memory that holds a row
         stores: list[tuple[Draft, UOp]] = []
         reasons: list[str] = []
         for draft in unit.drafts:
+            for version, made in draft.inside.items():
+                if version not in self.rows:
+                    self.rows[version] = self.filled(made, draft, registers)
             value = self.values.settle(self.values.stored_value(draft)).substitute(registers)
-            value = value.substitute(self.blocks_read_by(draft))
+            value = value.substitute(self.rows_read_by(value, draft))
             handle = self.values.handle(draft.root)
             registers[handle.index(draft.store_index)] = value
             if draft.root not in outside and draft.base is None:
@@ -182,41 +179,33 @@ class _Cutter:
         if stores:
             self.add_kernel(unit, stores, reasons)
 
-    # ---- values that are made inside of a kernel -------------------------------------------------
+    # ---- scores that are made inside of a kernel -------------------------------------------------
 
-    def made_inside(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
-        """What is computed in blocks for *drafts*, and for that in turn."""
-        for draft in drafts:
-            made = [self.inside[version].draft for version in draft.reads if version in self.inside]
-            yield from made
-            yield from self.made_inside(made)
-
-    def blocks_read_by(self, draft: Draft) -> dict[UOp, UOp]:
-        """What each read of a version that is made inside of the kernel becomes."""
+    def rows_read_by(self, value: UOp, user: Draft) -> dict[UOp, UOp]:
+        """What each read of scores in *value* becomes: a read of a row in local memory."""
         exchange: dict[UOp, UOp] = {}
-        for version, uses in draft.reads.items():
-            if version in self.inside:
-                filled = self.filled(self.inside[version])
-                for index, valid in uses:
-                    place = flat_index(*self.inside[version].in_block(index))
-                    read = self.values.settle(self.values.read(version, (index, valid)))
-                    exchange[read] = filled.index(place, *read.src[2:])
+        handles = {self.values.handle(version): version for version in user.inside}
+        for node in value.toposort():
+            if node.op is Ops.INDEX and node.src[0] in handles:
+                version = handles[node.src[0]]
+                along = [r for r in node.src[1].ranges if r not in user.outer]
+                assert len(along) == 1, "scores are read along a row"
+                exchange[node] = self.rows[version].index(along[0])
         return exchange
 
-    def filled(self, made: Inside) -> UOp:
-        """Local memory, after a block of a value has been computed there."""
-        draft = made.draft
-        self.numbers[draft.root] = number = self.numbers.get(draft.root, len(self.numbers))
-        block = UOp(Ops.DEFINE, draft.root.dtype, (), DefineArg(AddrSpace.LOCAL, number, made.size))
-        fresh = {r: self.fresh(r) for r in made.inner}
-        place = flat_index(*made.in_block(draft.value_use[0]))
+    def filled(self, made: Inside, user: Draft, registers: dict[UOp, UOp]) -> UOp:
+        """Local memory, after a row of scores has been computed there."""
+        draft, (axis,) = made.draft, made.inner
+        arg = DefineArg(AddrSpace.LOCAL, len(self.rows), made.size)
+        row = UOp(Ops.DEFINE, draft.root.dtype, (), arg)
+        along = self.fresh(axis)
         value = self.values.settle(self.values.stored_value(draft))
-        value = value.substitute(self.blocks_read_by(draft))
-        store = block.index(place).store(value).substitute(fresh)
-        return block.after(store.end(*fresh.values()))
+        value = value.substitute({**made.bound, axis: along}).substitute(registers)
+        value = value.substitute(self.rows_read_by(value, user))
+        return row.after(row.index(along).store(value).end(along))
 
     def fresh(self, axis: UOp) -> UOp:
-        """A RANGE as *axis*, for the loops of a block."""
+        """A RANGE as *axis*, for the loop along a row."""
         self.next_range += 1
         return axis.replace(arg=RangeArg(self.next_range, axis.arg.kind))
 
@@ -234,9 +223,8 @@ class _Cutter:
         first = unit.drafts[0]
         reason = "; ".join(dict.fromkeys(reasons))
         body = nested(stores, 0)
-        made = [self.inside[version] for version in first.reads if version in self.inside]
-        if made:  # the loops that blocks are filled in stand by themselves
-            depth = max(len(each.outer) for each in made)
+        if first.inside:  # the loops that rows are filled in stand by themselves
+            depth = len(first.outer)
             body = body.src[0].end(*body.src[1 + depth :]).end(*body.src[1 : 1 + depth])
         self.add_body(body, reason, unit.drafts, first.ordered)
 

@@ -15,7 +15,8 @@ can arise, and one pass in order is enough. It joins when there is something to 
 input in common, or kernels so small that starting them is most of the work.
 
 Drafts over fewer ranges may stand in the outer loops of the others, where both are about one row:
-what is reduced is used at once for the row, and stored for those who want it later.
+what is reduced is used at once for the row, and stored for those who want it later. Drafts that
+make the same scores (inside.py) in the same turns of the same loops make them once for all.
 """
 
 from __future__ import annotations
@@ -52,6 +53,11 @@ class Unit:
     writes: set[UOp] = field(default_factory=set)
     loops: set[Shape] = field(default_factory=set)
     ranges: tuple[UOp, ...] = ()
+
+    @property
+    def makes_scores(self) -> bool:
+        """True when it makes scores for itself, rows or columns at a time."""
+        return any(draft.inside for draft in self.drafts)
 
     def add(self, draft: Draft) -> None:
         """Take a draft in."""
@@ -121,6 +127,8 @@ class _Sharing:
 
     def nests(self, draft: Draft, unit: Unit) -> bool:
         """True when the loops are the same, or those of one are the outer loops of the other."""
+        if draft.inside or unit.makes_scores:
+            return self.makes_same_rows(draft, unit)
         if draft.ranges == unit.ranges:
             return all(d.ranges == draft.ranges for d in unit.drafts) or draft.base is None
         shared = min(len(draft.ranges), len(unit.ranges))
@@ -131,6 +139,13 @@ class _Sharing:
             return False
         outer = [d for d in drafts if len(d.ranges) < max(len(draft.ranges), len(unit.ranges))]
         return all(self.is_of_rows(d) for d in outer) and self.is_joined(draft, unit)
+
+    def makes_same_rows(self, draft: Draft, unit: Unit) -> bool:
+        """True when all make the same scores, one row or column in each turn of the same loops."""
+        return all(
+            other.outer == draft.outer and not other.inside.items().isdisjoint(draft.inside.items())
+            for other in unit.drafts
+        )
 
     def is_of_rows(self, draft: Draft) -> bool:
         """True for a reduction of rows, each of which stays in cache; enough rows for all cores."""
@@ -154,7 +169,8 @@ class _Sharing:
             return False
         if len(unit.reads | draft.reads.keys()) + len(unit.writes) >= MAX_BUFFERS:
             return False
-        if unit.loops and draft.loops and unit.loops != draft.loops:
+        is_apart = unit.loops and draft.loops and unit.loops != draft.loops
+        if is_apart and not unit.makes_scores:
             return False
         if self.least_level(draft, unit) >= unit.user_level:
             return False
@@ -184,6 +200,8 @@ class _Sharing:
         )
 
     def gains(self, draft: Draft, unit: Unit) -> bool:
+        if unit.makes_scores:
+            return True
         if bool(unit.loops) != bool(draft.loops):
             return False
         if unit.loops:

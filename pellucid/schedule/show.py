@@ -6,7 +6,8 @@
     ADD(x, EXPAND(REDUCE(x)))
         ->  STAGE(ADD(x, EXPAND(STAGE(REDUCE(x), "… wider range …"))), "output asked for")
 
-A STAGE in GLOBAL memory is the boundary of a kernel.
+A STAGE in GLOBAL memory is the boundary of a kernel; one in LOCAL memory is made inside of each
+kernel that uses it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def insert_stages(sink: UOp, plan: Plan) -> UOp:
         fresh = node.with_sources(tuple(done[s] for s in node.src))
         draft = plan.stored.get(node)
         if draft is not None and node.op is not Ops.STAGE:
-            why = StageArg(AddrSpace.GLOBAL, draft.reason)
+            space = AddrSpace.GLOBAL if draft in plan.drafts else AddrSpace.LOCAL
+            why = StageArg(space, draft.reason)
             fresh = UOp(Ops.STAGE, node.dtype, (fresh,), why)
         done[node] = fresh
     return done[sink]

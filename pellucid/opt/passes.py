@@ -1,0 +1,64 @@
+"""Choose how many rows of local memory are made together, and in which blocks.
+
+A kernel with a row of 512 scores in each turn of i over 512, lanes of 8:
+
+    split(i, 32)     32 rows at a time
+    block(i, 64)     64 scores of each of them at a time
+    each             every nest of loops by the rules for kernels
+
+So many rows that they are lanes, a few vectors of them; blocks so long that what is loaded for one
+is used by many products, and all that a block needs stays in the first cache.
+"""
+
+from __future__ import annotations
+
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.opt.axes import size_of
+from pellucid.opt.legal import buffer_of, buffer_uses
+from pellucid.opt.plan import Plan
+
+VECTORS = 4
+"""How many vectors of rows are made together."""
+LENGTH = 64
+"""How long a block of a row is."""
+
+
+def plan_blocks(plan: Plan) -> None:
+    """Split the innermost loop around rows of local memory, and make its rows in blocks."""
+    axis = _loop_of_rows(plan.sink)
+    if axis is None:
+        return
+    length = min(buffer_of(fill).arg.size for fill in buffer_uses(plan.sink))
+    lanes = plan.target.max_lanes(4)
+    size = size_of(axis) or 1
+    most = even_part(size, VECTORS * lanes)
+    parts = [axis.arg.id]
+    if most < size:
+        reason = f"rows side by side are {VECTORS} vectors"
+        pieces = plan.do("split", axis.arg.id, most, reason)
+        parts = [number for number in (pieces.inner, pieces.rest) if number is not None]
+    for number in parts:
+        plan.do("block", number, even_part(length, LENGTH), "what a block needs stays in cache")
+
+
+def _loop_of_rows(sink: UOp) -> UOp | None:
+    """The loop in each turn of which rows are filled."""
+    effect = sink.src[0] if len(sink.src) == 1 else None
+    fills = list(buffer_uses(sink))
+    if effect is None or effect.op is not Ops.END:
+        return None
+    axis = effect.src[-1]
+    plain = all(len(fill.src) == 2 and fill.src[1].op is Ops.END for fill in fills)
+    return axis if plain and any(axis in fill.ranges for fill in fills) else None
+
+
+def even_part(size: int, most: int) -> int:
+    """How long a part is: a divisor of the size that is at most *most* and not much less.
+
+    >>> [even_part(n, 64) for n in (40, 512, 100, 96, 509)]
+    [40, 64, 50, 48, 64]
+    """
+    if size <= most:
+        return size
+    return next((n for n in range(most, most // 2, -1) if size % n == 0), most)
