@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from pellucid.core.target import Target
 from pellucid.ir.bounds import alignment
+from pellucid.ir.laws.terms import moved_by
 from pellucid.ir.op import Ops
 from pellucid.ir.simplify import simplify
 from pellucid.ir.transform import transform
@@ -49,8 +50,7 @@ class Lanes(NamedTuple):
 
     def at(self, lane: int) -> UOp:
         """The scalar at one lane."""
-        offset = self.offsets[lane]
-        return self.base + offset if offset else self.base
+        return moved_by(self.base, self.offsets[lane])
 
 
 class _Joiner:
@@ -256,6 +256,8 @@ def _moving_offsets(node: UOp, sources: list[Lanes]) -> Lanes | None:
     left, right = sources[0], sources[-1]
     if node.op is Ops.ADD:
         offsets = tuple(a + b for a, b in zip(left.offsets, right.offsets, strict=True))
+        if right.base.is_const:
+            return Lanes(moved_by(left.base, right.base.arg), offsets)
         return Lanes(left.base + right.base, offsets)
     if not (right.is_uniform and right.base.is_const) or len(sources) != 2:
         return None

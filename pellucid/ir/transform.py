@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from pellucid.core.dtype import Kind
 from pellucid.ir import origin
 from pellucid.ir.arg import RangeArg
+from pellucid.ir.laws.terms import Terms, sum_of, terms_of
 from pellucid.ir.op import Ops
-from pellucid.ir.uop import UOp
+from pellucid.ir.uop import UOp, kept
 
 Visit = Callable[[UOp], UOp]
 Rebuild = Callable[[UOp, tuple[UOp, ...]], UOp]
@@ -85,8 +87,15 @@ def _substitute(root: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: M
     done = memo.setdefault(tuple(mapping), dict(mapping))
     _ = root.ranges  # from here on, all nodes below have theirs
 
+    all_known = all(value.is_const for value in mapping.values())
+
     def is_open(node: UOp) -> bool:
-        return node not in done and _depends(node, mapping) and not _binds(node)
+        if node in done or not _depends(node, mapping) or _binds(node):
+            return False
+        moved = _moved(node, mapping) if all_known else None
+        if moved is not None:
+            done[node] = moved
+        return moved is None
 
     for node in root.toposort(is_open):
         if node in done:
@@ -108,6 +117,30 @@ def _binds(node: UOp) -> bool:
 
 def _depends(node: UOp, mapping: Mapping[UOp, UOp]) -> bool:
     return not mapping.keys().isdisjoint(node._ranges)
+
+
+def _moved(node: UOp, mapping: Mapping[UOp, UOp]) -> UOp | None:
+    """An index sum whose ranges get literals, in which those ranges are terms: a literal changes.
+
+    (i * 64 + u * 8) with u = 3  ->  i * 64 + 24, in normal order at once
+    """
+    if node.op is not Ops.ADD or node.dtype.kind is not Kind.INDEX:
+        return None
+    rest: Terms = {}
+    distance = 0
+    for base, factor in _known_terms(node).items():
+        axis = base.src[0] if base is not None and base.op is Ops.SPLAT else base
+        if axis is None or not _depends(axis, mapping):
+            rest[base] = factor
+        elif axis in mapping:
+            distance += factor * mapping[axis].arg
+        else:
+            return None
+    rest[None] = rest.get(None, 0) + distance
+    return sum_of(rest, node)
+
+
+_known_terms = kept(terms_of)
 
 
 def _rebind(node: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: Memo) -> UOp:

@@ -161,7 +161,8 @@ def sort_terms(node: UOp) -> UOp | None:
     if y.op is Ops.CONST:
         if x.op is not Ops.ADD and x.op is not Ops.SPLAT:
             return None
-        if node.dtype.lanes == 1 and x.src[1].op is not Ops.CONST:
+        inner = x.src[0] if x.op is Ops.SPLAT and not y.is_const else x
+        if inner.dtype.lanes == 1 and (inner.op is not Ops.ADD or inner.src[1].op is not Ops.CONST):
             return None  # a sum in normal order, and a literal last
     if count_terms(node, MANY_TERMS) >= MANY_TERMS:
         return None

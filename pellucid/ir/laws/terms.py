@@ -9,7 +9,7 @@ same list, whatever their order was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from pellucid.core.dtype import DType
@@ -44,25 +44,36 @@ def _order_key(node: UOp) -> tuple[int, int, bytes]:
 def is_before(left: UOp, right: UOp) -> bool:
     """True when *left* has to stand left of *right* in a commutative op: as cheap as may be.
 
-    Decided by op (loops first, literals last), else by the first sources that differ, else by
-    content.
+    Decided by op (loops first, literals last), else by the number of a leaf, else by the first
+    sources that differ, in the same way. Content decides what differs deep below only: it has to be
+    computed for all that is below.
     """
-    a, b = left.op, right.op
-    if a is not b:
-        return _rank(a) < _rank(b)
-    if left is right:
-        return True
-    if a is Ops.RANGE and left.arg.id != right.arg.id:
-        return bool(left.arg.id < right.arg.id)
-    for x, y in zip(left.src, right.src, strict=False):
-        if x is y:
-            continue
-        if x.op is not y.op:
-            return _rank(x.op) < _rank(y.op)
-        if x.op is Ops.PARAM and x.arg.slot != y.arg.slot:
-            return bool(x.arg.slot < y.arg.slot)
-        break
+    a, b = left, right
+    for _ in range(NEAR):
+        if a is b:
+            return True
+        if a.op is not b.op:
+            return _rank(a.op) < _rank(b.op)
+        number_of = _NUMBERS.get(a.op)
+        if number_of is not None and number_of(a) != number_of(b):
+            return bool(number_of(a) < number_of(b))
+        pairs = ((x, y) for x, y in zip(a.src, b.src, strict=False) if x is not y)
+        a, b = next(pairs, (a, a))
+        if a is b:
+            break
     return left.content <= right.content
+
+
+NEAR = 12
+"""How many levels of sources are looked at before content decides."""
+
+_NUMBERS: dict[Op, Callable[[UOp], int]] = {
+    Ops.RANGE: lambda node: node.arg.id,
+    Ops.PARAM: lambda node: node.arg.slot,
+    Ops.DEFINE: lambda node: node.arg.id,
+    Ops.CONST: lambda node: node.arg if type(node.arg) is int else 0,
+    Ops.LANE: lambda node: node.arg if type(node.arg) is int else 0,
+}
 
 
 def _rank(op: Op) -> int:
@@ -141,6 +152,21 @@ def _sum(terms: Terms, dtype: DType) -> UOp:
         part = scaled(base, terms[base])
         total = part if total is None else UOp(Ops.ADD, dtype, (total, part))
     return _with_literal(total, terms.get(None, 0), dtype)
+
+
+def moved_by(node: UOp, distance: int) -> UOp:
+    """node + distance, in normal order where the index *node* is.
+
+    >>> i = UOp.range(4, 0)
+    >>> moved_by(i + 3, 5) is i + 8, moved_by(i + 3, -3) is i
+    (True, True)
+    """
+    if node.op is Ops.ADD and node.src[1].is_const:
+        node, last = node.src
+        distance += last.arg
+    elif node.is_const:
+        return UOp.const(node.dtype, node.arg + distance)
+    return node + distance if distance else node
 
 
 def _with_literal(total: UOp | None, literal: int | tuple[int, ...], dtype: DType) -> UOp:
