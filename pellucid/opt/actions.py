@@ -260,6 +260,8 @@ def _thread(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     end = require_output_at_top(sink, action, axis)
     if end.src[1] is not axis:
         raise refuse(action, "it is not the outermost of its nest; swap it there")
+    if any(r.arg.kind is AxisKind.THREAD for r in end.src[1:]):
+        raise refuse(action, "another axis of its nest is shared out among threads already")
     if len(sink.src) > 1:
         raise refuse(action, "the kernel has several effects that stand in order")
     return _with_kind(sink, axis, AxisKind.THREAD)

@@ -140,6 +140,13 @@ def lanes_on(sink: UOp, axis: int, amount: int) -> UOp:
     return apply_action(sink, Action("lanes", axis, amount), TARGET)
 
 
+def all_of(sink: UOp, *actions: Action) -> UOp:
+    """A kernel with several actions already."""
+    for action in actions:
+        sink = apply_action(sink, action, TARGET)
+    return sink
+
+
 @pytest.mark.parametrize(
     ("sink", "action", "target", "message"),
     [
@@ -246,6 +253,13 @@ def lanes_on(sink: UOp, axis: int, amount: int) -> UOp:
             Action("thread", 1),
             TARGET,
             "thread of axis 1 is refused: it is not the outermost of its nest; swap it there",
+        ),
+        (
+            all_of(kernels.two_axes(12, 33), Action("thread", 0), Action("swap", 0, 1)),
+            Action("thread", 0),
+            TARGET,
+            "thread of axis 0 is refused: "
+            "another axis of its nest is shared out among threads already",
         ),
         (
             apply_action(kernels.two_axes(12, 33), Action("split", 1, 16), TARGET),
