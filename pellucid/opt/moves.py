@@ -26,6 +26,8 @@ MOST_ACTIONS = 24
 _COPIES = (2, 3, 4, 6, 8, 12, 16)
 _BLOCKS = (8, 16, 64, 256)
 _RUNS = (0, 8, 16, 64)
+_NAMED = ("swap", "pack", "unit", "hoist", "block", "compute", "prefetch", "stream")
+"""Actions whose amount is a name, of an axis or of a parameter, and not a size."""
 
 
 def moves(actions: Actions, sink: UOp, target: Target) -> list[Actions]:
@@ -85,7 +87,7 @@ def _changed(actions: Actions) -> Iterator[Actions]:
     """The same list with one action left out, or by half or twice its amount."""
     for place, action in reversed(list(enumerate(actions))):
         before, behind = actions[:place], actions[place + 1 :]
-        if action.kind not in ("swap", "pack", "hoist", "block", "compute", "prefetch", "stream"):
+        if action.kind not in _NAMED:
             n = action.amount
             for amount in (n * 2, n // 2, n + 1, n - 1):
                 if amount > 1:
