@@ -3,8 +3,8 @@
 LOOP form -> LOOP form. As all actions, they never change a value, but for the order of a sum.
 
     pack(axis, slot)     what the loops inside of *axis* read of a parameter is copied first, side
-                         by side in the order of those loops (reduced ones outermost), and in the
-                         type that it is converted to; what fills other buffers there is left alone;
+                         by side in the order of those loops (reduced ones before the last output),
+                         in the type that it is converted to; what fills buffers there is left alone;
                          operands of a matrix unit in its type and the order of its lanes (units.py)
     hoist(axis, n)       a reduced axis moves outside of all output loops but the first n, whose
                          sums wait in memory from one turn to the next
@@ -105,7 +105,8 @@ class _Copies:
     def __init__(self, sink: UOp, action: Action, outside: set[UOp]) -> None:
         self.sink, self.action, self.outside = sink, action, outside
         self.reduced = {r for node in reductions(sink) for r in node.src[1:]}
-        self.order = [r for end in all_ends(sink) for r in end.src[1:]]
+        nests = reversed(all_ends(sink))  # outer ones first
+        self.order = [r for end in nests for r in end.src[1:]]
         self.number = next_range_id(sink)
         self.define = next_define_id(sink)
         self.users = users(sink)
@@ -159,15 +160,15 @@ class _Copies:
         return filled.index(position(inside))
 
     def _inside(self, read: UOp) -> list[UOp]:
-        """The loops that the copy runs over: reduced ones outermost, then outputs in order."""
+        """The loops that the copy runs over: outputs in order, and reduced ones before the last."""
         inside = [r for r in read.ranges if r not in self.outside]
         if any(size_of(r) is None for r in inside):
             raise refuse(self.action, "a loop inside of it has a variable size")
         reduced = [r for r in inside if r in self.reduced]
         index = read if read.op is Ops.INDEX else read.src[0]
         reduced.sort(key=lambda r: -(stride_of(index.src[1], r) or 0))
-        others = sorted((r for r in inside if r not in self.reduced), key=self.order.index)
-        return reduced + others
+        outputs = sorted((r for r in inside if r not in self.reduced), key=self.order.index)
+        return [*outputs[:-1], *reduced, *outputs[-1:]]
 
     def _fill(self, read: UOp, inside: list[UOp]) -> UOp:
         copies = new_loops(inside, self.number)

@@ -33,9 +33,10 @@ from pellucid.opt.axes import axes_of, reduces_over, reductions, size_of, stores
 from pellucid.opt.buffers import MAX_BUFFER_BYTES
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
+from pellucid.opt.products import LEAST_WORK
 from pellucid.opt.registers import Registers, Shape, best_shape
 from pellucid.opt.runs import longest_run, nest
-from pellucid.opt.tiles import LEAST_WORK, THREADING_US
+from pellucid.opt.shares import THREADING_US
 from pellucid.opt.windows import read_below
 
 MOST_ROWS = 8

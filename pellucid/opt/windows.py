@@ -41,9 +41,10 @@ from pellucid.opt.axes import (
 )
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
+from pellucid.opt.products import LEAST_WORK
 from pellucid.opt.registers import Registers, Shape, best_shape
 from pellucid.opt.runs import longest_run, run_length
-from pellucid.opt.tiles import LEAST_WORK, THREADING_US, thread_best
+from pellucid.opt.shares import THREADING_US, thread_best
 
 MOST_VECTORS = 4
 """How many vectors along the lanes, and how many copies of them, a tile has at most."""

@@ -10,6 +10,7 @@ import pytest
 
 from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import ActionError
+from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AddrSpace, AxisKind
 from pellucid.ir.form import LOOP, NATIVE
 from pellucid.ir.interpret import run_kernel
@@ -20,7 +21,9 @@ from pellucid.opt.actions import apply_action
 from pellucid.opt.axes import axes_of, size_of, stride_of
 from pellucid.opt.heuristic import choose
 from pellucid.opt.plan import Plan
+from pellucid.opt.products import Product
 from pellucid.opt.runs import longest_run, run_length
+from pellucid.opt.tile_sizes import Sizes, choose_sizes
 from pellucid.opt.tiles import plan_tiles
 from tests.codegen import kernels
 from tests.codegen.lowering import TARGET, lowered, stages, with_actions
@@ -28,6 +31,15 @@ from tests.codegen.lowering import TARGET, lowered, stages, with_actions
 ONE_CORE = dataclasses.replace(TARGET, cores=1)
 SMALL_CACHE = dataclasses.replace(ONE_CORE, l1d_bytes=1024, l2_bytes=2048)
 """With so little cache, matrices that a test can interpret are packed, blocked and streamed."""
+AVX2 = dataclasses.replace(
+    ONE_CORE,
+    features=frozenset({"avx2", "fma"}),
+    l1d_bytes=32 << 10,
+    l2_bytes=512 << 10,
+    l3_bytes=32 << 20,
+)
+"""16 registers of 8 lanes: panels of 16 columns, several of them side by side."""
+SMALL_AVX2 = dataclasses.replace(AVX2, l1d_bytes=1024, l2_bytes=8192)
 
 
 def act(sink: UOp, *actions: Action) -> UOp:
@@ -159,6 +171,16 @@ def test_rows_that_share_a_panel_share_the_copy() -> None:
     packed = act(packed, Action("swap", 1, 2), Action("pack", 0, 2), Action("split", 1, 4))
     assert sum(n.op is Ops.DEFINE for n in packed.toposort()) == 1
     check_value(kernels.matmul(6, 5, 32), lowered(with_actions(packed)))
+
+
+def test_panels_that_are_packed_together_follow_each_other() -> None:
+    split = act(kernels.matmul(6, 5, 32), Action("split", 1, 8))
+    after = act(split, Action("pack", 0, 2))
+    (fill,) = [n.src[1] for n in after.toposort() if n.op is Ops.AFTER]
+    assert [size_of(r) for r in fill.src[1:]] == [4, 5, 8]
+    place = fill.src[0].src[0].src[1]
+    assert [stride_of(place, r) for r in fill.src[1:]] == [40, 8, 1]
+    check_value(kernels.matmul(6, 5, 32), after)
 
 
 def test_hoist_takes_a_sum_outside_of_output_loops() -> None:
@@ -295,7 +317,9 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "target", [ONE_CORE, SMALL_CACHE, dataclasses.replace(SMALL_CACHE, cores=3)]
+    "target",
+    [ONE_CORE, SMALL_CACHE, dataclasses.replace(SMALL_CACHE, cores=3), AVX2, SMALL_AVX2],
+    ids=["one core", "small cache", "three cores", "avx2", "avx2 small cache"],
 )
 @pytest.mark.parametrize(
     "sink",
@@ -303,6 +327,7 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         kernels.matmul(18, 7, 70),
         kernels.matmul(9, 300, 33),
         kernels.matmul(64, 16, 64),
+        kernels.matmul(67, 31, 83),
         kernels.matmul(5, 90, 9),
         kernels.matmul_transposed(256, 3, 17),
         batched(3, 9, 10, 40),
@@ -359,6 +384,103 @@ def test_a_tile_has_half_as_many_accumulators_as_there_are_registers() -> None:
     assert {n.dtype.lanes for n in inner} == {16}
 
 
+@pytest.mark.parametrize(
+    ("shape", "threads", "sizes"),
+    [
+        ((1024, 1024, 1024), 1, Sizes(8, 2, 1024, 4, is_packed=True)),
+        ((1024, 1024, 1024), 2, Sizes(8, 2, 1024, 4, is_packed=True)),
+        ((512, 512, 512), 1, Sizes(8, 2, 512, 8, is_packed=True)),
+        ((1000, 768, 3072), 1, Sizes(8, 2, 768, 4, is_packed=True)),
+        ((512, 8192, 512), 1, Sizes(8, 2, 1024, 4, is_packed=True)),
+        ((64, 1201, 512), 1, Sizes(8, 2, 600, 4, is_packed=True)),
+        ((784, 128, 512), 1, Sizes(8, 2, 128, 32, is_packed=True)),
+        ((64, 64, 64), 1, Sizes(8, 2, 64, 1, is_packed=False)),
+        ((32, 128, 512), 1, Sizes(8, 2, 128, 1, is_packed=False)),
+    ],
+)
+def test_sizes_with_16_registers(shape: tuple[int, int, int], threads: int, sizes: Sizes) -> None:
+    assert sizes_of(shape, AVX2, threads) == sizes
+
+
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((1024, 1024, 1024), Sizes(16, 4, 1024, 1, is_packed=True)),
+        ((512, 8192, 512), Sizes(16, 4, 1024, 1, is_packed=True)),
+        ((784, 128, 512), Sizes(16, 4, 128, 1, is_packed=False)),
+        ((512, 512, 48), Sizes(16, 3, 512, 1, is_packed=False)),
+    ],
+)
+def test_sizes_with_32_registers(shape: tuple[int, int, int], sizes: Sizes) -> None:
+    assert sizes_of(shape, ONE_CORE, 1) == sizes
+
+
+def sizes_of(shape: tuple[int, int, int], target: Target, threads: int) -> Sizes:
+    """What is chosen for a product of rows, products in a sum, columns."""
+    product = Product.of(Plan(kernels.matmul(*shape), target))
+    assert product is not None
+    return choose_sizes(product, target, threads)
+
+
+def test_with_16_registers_a_tile_is_six_rows_of_two_vectors() -> None:
+    sink = stages(kernels.matmul(1020, 1024, 1024), AVX2)[4][2]
+    inner = innermost(sink)
+    assert len(inner) == 12
+    assert {n.dtype.lanes for n in inner} == {8}
+
+
+def test_the_vectors_of_a_row_are_multiplied_one_after_the_other() -> None:
+    """Then all sums of a tile, one row's number, and a vector of each column fit in registers."""
+    linear = stages(kernels.matmul(64, 64, 64), AVX2)[-1][2]
+    products = [n for n in linear.toposort() if n.op is Ops.MULADD]
+    numbers = [next(s for s in n.src[:2] if s.op is Ops.SPLAT) for n in products]
+    tiles = list(zip(numbers[::2], numbers[1::2], strict=True))
+    assert tiles
+    assert all(first is second for first, second in tiles)
+
+
+@pytest.mark.parametrize("inner", [1025, 1201, 2003, 3001])
+@pytest.mark.parametrize("target", [ONE_CORE, AVX2], ids=["avx512", "avx2"])
+def test_a_sum_that_nothing_divides_is_cut_in_even_blocks(inner: int, target: Target) -> None:
+    depth = sizes_of((64, inner, 512), target, 1).depth
+    assert depth < inner
+    assert inner // depth >= 2
+    assert inner % depth < inner // depth
+    assert "hoist" in [a.kind for a in choose(kernels.matmul(64, inner, 512), target).actions]
+
+
+def test_panels_of_a_group_are_read_from_one_copy() -> None:
+    actions = choose(kernels.matmul(1020, 1024, 1024), AVX2).actions
+    assert [a for a in actions if a.kind in ("split", "pack", "upcast", "lanes")] == [
+        Action("split", 0, 64),
+        Action("split", 1, 16),
+        Action("pack", 0, 2),
+        Action("lanes", 6, 8),
+        Action("upcast", 6),
+        Action("upcast", 1, 6),
+        Action("lanes", 4, 8),
+        Action("upcast", 4),
+    ]
+    sink = stages(kernels.matmul(1020, 1024, 1024), AVX2)[3][2]
+    (inner,) = innermost(sink)
+    reads = [n for n in inner.src[0].toposort() if n.op is Ops.INDEX]
+    (wide,) = [n for n in reads if n.src[0].op is Ops.AFTER]
+    assert wide.src[0].src[0].arg.size == 64 * 1024
+    assert stride_of(wide.src[1], inner.src[1]) == 16
+
+
+def test_groups_of_panels_are_shared_out_evenly_among_threads() -> None:
+    two = dataclasses.replace(AVX2, cores=2)
+    axes = axes_of(stages(kernels.matmul(256, 256, 480), two)[3][2])
+    assert (axes[0].arg.kind, size_of(axes[0])) == (AxisKind.THREAD, 2)
+
+
+def test_rows_are_shared_out_where_there_is_one_panel() -> None:
+    two = dataclasses.replace(AVX2, cores=2)
+    actions = choose(kernels.matmul(100_000, 64, 16), two).actions
+    assert actions[-1].kind == "thread"
+
+
 def test_the_text_of_the_inner_loop_loads_and_multiplies_only() -> None:
     linear = stages(kernels.matmul(64, 64, 64), ONE_CORE)[-1][2]
     counts = {op: sum(n.op is op for n in linear.toposort()) for op in (Ops.MULADD, Ops.SPLAT)}
@@ -411,12 +533,13 @@ def _adds(store: UOp) -> bool:
     return store.src[1].op is Ops.ADD and store.src[1].src[0] is store.src[0]
 
 
+@pytest.mark.parametrize("target", [ONE_CORE, AVX2], ids=["avx512", "avx2"])
 @pytest.mark.parametrize("inner", [16, 65, 131, 512, 1000, 1024, 4093, 8192, 30_000])
 @pytest.mark.parametrize(
     "make", [lambda k: kernels.matmul(64, k, 512), lambda k: sum_of_columns(k, 4096)]
 )
-def test_no_accumulator_adds_more_than_its_run(inner: int, make: object) -> None:
-    plan = Plan(make(inner), ONE_CORE)  # type: ignore[operator]
+def test_no_accumulator_adds_more_than_its_run(inner: int, make: object, target: Target) -> None:
+    plan = Plan(make(inner), target)  # type: ignore[operator]
     if not plan_tiles(plan):
         return
     assert max(levels_of(plan.sink), default=1) <= longest_run(inner)
