@@ -156,8 +156,8 @@ def _width(node: UOp) -> int:
 
 def price(node: UOp) -> float:
     """What an elementwise op costs, in additions."""
-    if node.dtype.is_bool:
-        return 0.25
+    if node.dtype.is_bool:  # of floats, a flag is set and moved, twice where one may be no number
+        return 1.0 if node.src and node.src[0].dtype.is_float else 0.25
     return 15.0 if node.op in TRANSCENDENTAL else 4.0 if node.op in _SLOW else 1.0
 
 
