@@ -91,6 +91,6 @@ def test_random_permutation() -> None:
 
 def test_case_45_time_grows_slowly() -> None:
     x = Tensor(np.random.default_rng(3).integers(0, 1 << 30, 1 << 15, np.int32))
-    start = time.perf_counter()
+    start = time.process_time()
     np.testing.assert_array_equal(x.sort()[0].numpy(), np.sort(x.numpy()))
-    assert time.perf_counter() - start < 30
+    assert time.process_time() - start < 30

@@ -155,10 +155,10 @@ def test_ten_thousand_ops_and_shared_diamonds_are_quick() -> None:
     diamond = x
     for _ in range(200):
         diamond = diamond * diamond
-    start = time.perf_counter()
+    start = time.process_time()
     values = evaluate_all([chain, diamond], storage)
     assert [v.tolist() for v in values] == [[10000.0, 10001.0], [0.0, 1.0]]
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_scalars_and_empty_shapes_are_ordinary() -> None:

@@ -127,18 +127,18 @@ def chain(length: int) -> UOp:
 def test_deep_chains_cost_linear_time(driver) -> None:  # type: ignore[no-untyped-def]
     simple = driver(chain(10_000), RuleSet("fresh", [SIMPLIFY]))
     assert len(simple.toposort()) < 20_010
-    begin = time.perf_counter()
+    begin = time.process_time()
     driver(chain(2_000), RuleSet("fresh", [SIMPLIFY]))
-    assert time.perf_counter() - begin < 2
+    assert time.process_time() - begin < 2
 
 
 def test_long_index_sums_cost_linear_time() -> None:
     node = R
     for step in range(10_000):
         node = node + UOp.range(3, step + 2) * 2
-    begin = time.perf_counter()
+    begin = time.process_time()
     simplify(node)
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 def test_shared_diamonds_are_visited_once() -> None:
