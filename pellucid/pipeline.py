@@ -47,7 +47,8 @@ from pellucid.core.collector import no_collection
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError, FormError, ParseError, PellucidError
 from pellucid.core.options import Options, code_key, current_options
-from pellucid.core.target import Target, host_target
+from pellucid.core.target import Target, host_target, may_use
+from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.arg import ProgramInfo
 from pellucid.ir.form import LINEAR, LOOP, NATIVE, SCALAR, SCHEDULE, TENSOR, VECTOR, Form
 from pellucid.ir.op import Ops
@@ -478,7 +479,7 @@ def compiler_version() -> str:
 
 
 def _from_disk(key: tuple[Any, ...]) -> UOp | None:
-    """The PROGRAM kept under *key*; what does not read as one counts as absent."""
+    """The PROGRAM kept under *key*; what does not read as one, or may not run, counts as absent."""
     payload = current_cache().get(_disk_key(key))
     if payload is None:
         return None
@@ -486,7 +487,10 @@ def _from_disk(key: tuple[Any, ...]) -> UOp | None:
         program = unpack(payload, _get_object)
     except ParseError:
         return None
-    return program if program.op is Ops.PROGRAM else None
+    if program.op is not Ops.PROGRAM:
+        return None
+    may_run = all(may_use(MATRIX_UNITS[unit]) for unit in program.arg.units)
+    return program if may_run else None
 
 
 def _put_object(content: str, binary: bytes) -> None:

@@ -7,6 +7,7 @@ program_info(sink, target).num_threads  how many thread indices to launch
 from __future__ import annotations
 
 from pellucid.core.target import Target
+from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.arg import AddrSpace, ProgramInfo
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Op, Ops
@@ -34,6 +35,7 @@ def program_info(sink: UOp, target: Target) -> ProgramInfo:
         bytes=sum(_bytes(n) * times[n] for n in nodes if n.op in _ACCESSES)
         * max(threads, default=1),
         applied=sink.arg.applied,
+        units=tuple(sorted({n.arg for n in nodes if n.op is Ops.MMA})),
     )
 
 
@@ -69,13 +71,15 @@ def _run_counts(nodes: list[UOp]) -> dict[UOp, int]:
 
 
 def _flops(node: UOp) -> int:
+    if node.op is Ops.MMA:
+        return 2 * MATRIX_UNITS[node.arg].products if node.dtype.is_float else 0
     return node.dtype.lanes * _FLOPS[node.op] if node.dtype.is_float else 0
 
 
 _FLOPS = {
     op: 2 if op is Ops.MULADD else 1
     for op in Ops.all()
-    if op.is_elementwise and op not in (Ops.CAST, Ops.BITCAST, Ops.WHERE)
+    if op is Ops.MMA or (op.is_elementwise and op not in (Ops.CAST, Ops.BITCAST, Ops.WHERE))
 }
 _ACCESSES = (Ops.LOAD, Ops.STORE)
 

@@ -419,12 +419,14 @@ def _allowed(names: Iterable[str], what: str) -> str:
 
 
 def may_use(unit: MatrixUnit) -> bool:
-    """Tell whether this process may execute a unit that its processor has; for tiles, ask.
+    """Tell whether code with a unit may be made: where this machine has tiles, ask for them.
+
+    Code for another machine needs no permission of this one.
 
     >>> may_use(MATRIX_UNITS["pmaddwd_128"])
     True
     """
-    return not unit.is_tile or request_amx()
+    return not unit.is_tile or not _machine_target().has("amx-tile") or request_amx()
 
 
 _ARCH_PRCTL: Final = 158  # system call number on x86-64 Linux

@@ -220,6 +220,7 @@ class ProgramInfo:
     param_sizes: elements of every slot.  param_dtypes: dtype names of every slot.
     variables: the symbolic values it takes, in the order of the `vars` argument.
     scratch_bytes: per-thread scratch.  flops, bytes: estimates of one run.
+    units: the matrix units that it executes.
     """
 
     name: str
@@ -233,3 +234,4 @@ class ProgramInfo:
     flops: int = 0
     bytes: int = 0
     applied: tuple[Action, ...] = field(default=())
+    units: tuple[str, ...] = ()

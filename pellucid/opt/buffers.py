@@ -4,8 +4,9 @@ LOOP form -> LOOP form. As all actions, they never change a value, but for the o
 
     pack(axis, slot)     what the loops inside of *axis* read of a parameter is copied first, side
                          by side in the order of those loops (reduced ones before the last output),
-                         in the type that it is converted to; what fills buffers there is left alone;
-                         operands of a matrix unit in its type and the order of its lanes (units.py)
+                         in the type that it is converted to; what fills buffers is left alone;
+                         operands of a matrix unit in its type and lanes (units.py); with the name
+                         of a type as a third thing, in that type and in the order of memory
     hoist(axis, n)       a reduced axis moves outside of all output loops but the first n, whose
                          sums wait in memory from one turn to the next
 
@@ -34,7 +35,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pellucid.core.dtype import DType, dtypes
+from pellucid.core.dtype import DType, dtypes, parse_dtype
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AddrSpace, AxisKind, DefineArg, RangeArg
 from pellucid.ir.op import Ops
@@ -51,7 +52,7 @@ from pellucid.opt.legal import (
     require_free_order,
     require_loop,
 )
-from pellucid.opt.units import Operand, operand_of
+from pellucid.opt.units import Operand, operand_of, read_below
 
 MAX_BUFFER_BYTES = 1 << 24
 """The most memory that one buffer of a kernel may take."""
@@ -119,13 +120,16 @@ class _Copies:
             operand = operand_of(read, self.users)
             if operand is not None:
                 found[operand.side] = self._for_unit(operand)
+            elif self.action.extra:
+                side = self._side(read)
+                found[side] = self._as_asked(read, side)
             else:
                 value = self._converted(read)
                 found[value] = self._instead_of(value)
         return found
 
     def _for_unit(self, operand: Operand) -> UOp:
-        """What an operand of a matrix unit becomes: a copy in the type and the order of the unit."""
+        """What an operand of a matrix unit becomes: a copy in its type, lane after lane."""
         inside = operand.order(self._inside(operand.read), self.reduced)
         outer = new_loops(inside, self.number)
         first = self.number + len(outer)
@@ -142,6 +146,23 @@ class _Copies:
         place = position(inside) * lanes + operand.lane()
         read = filled.index(place)
         return read if operand.side.dtype is read.dtype else read.cast(operand.side.dtype)
+
+    def _side(self, read: UOp) -> UOp:
+        """The last of the CASTs of a read that nothing else uses."""
+        while len(self.users[read]) == 1 and self.users[read][0].op is Ops.CAST:
+            read = self.users[read][0]
+        return read
+
+    def _as_asked(self, read: UOp, side: UOp) -> UOp:
+        """A copy in the type that the action names, which must lose nothing, in memory's order."""
+        dtype = parse_dtype(self.action.extra[0])
+        value = read if read.dtype is dtype else read.cast(dtype)
+        if read_below(value) is None or read_below(side) is not read:
+            raise refuse(self.action, f"{dtype} does not keep the values of {read.dtype}")
+        strides = {r: stride_of(read.src[1], r) or 0 for r in read.ranges}
+        inside = sorted(self._inside(read), key=lambda r: -strides[r])
+        copy = self._fill(value, inside).index(position(inside))
+        return copy if copy.dtype is side.dtype else copy.cast(side.dtype)
 
     def _converted(self, read: UOp) -> UOp:
         """The CAST of a read, where nothing else uses it."""

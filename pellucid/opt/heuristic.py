@@ -43,6 +43,7 @@ from pellucid.opt.axes import (
 from pellucid.opt.cost import Costs, body_size, copies_of, read_size
 from pellucid.opt.dots import plan_dots
 from pellucid.opt.hints import bytes_of
+from pellucid.opt.narrow import plan_narrow
 from pellucid.opt.nests import has_nests, with_each
 from pellucid.opt.passes import plan_blocks
 from pellucid.opt.plan import Pieces, Plan
@@ -75,7 +76,7 @@ def choose(sink: UOp, target: Target) -> Plan:
         plan_blocks(plan)
         _plan_each(plan)
         return plan
-    if plan_dots(plan) or plan_windows(plan) or plan_tiles(plan):
+    if plan_dots(plan) or plan_windows(plan) or plan_narrow(plan) or plan_tiles(plan):
         return plan
     _plan_rows(plan)
     costs = Costs(plan.sink, target)

@@ -9,6 +9,7 @@ speaks of the place of an axis, which does not. Each step is reported to observe
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from pellucid.core import observe
 from pellucid.core.target import Target
@@ -41,7 +42,7 @@ class Plan:
         return bounds(self.axis(number)).max + 1
 
     def do(
-        self, kind: str, number: int, amount: int, reason: str, extra: tuple[int, ...] = ()
+        self, kind: str, number: int, amount: int, reason: str, extra: tuple[Any, ...] = ()
     ) -> Pieces:
         """Apply an action to the RANGE with an id; the ids of the pieces that it leaves."""
         axis = self.axis(number)
@@ -57,7 +58,7 @@ class Plan:
         return Pieces(first if size // amount > 1 else None, first + 1, rest)
 
 
-_WHOLE = ("swap", "pack", "hoist", "block", "compute", "prefetch", "stream")
+_WHOLE = ("swap", "pack", "unit", "hoist", "block", "compute", "prefetch", "stream")
 """Actions whose amount is not the size of a part."""
 
 

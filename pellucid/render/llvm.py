@@ -691,9 +691,14 @@ def gated_load(w: LLVMWriter, node: UOp) -> str:
 
 
 @emits(Ops.LOAD, gated=True, wide=True)
-def masked_load(w: LLVMWriter, node: UOp) -> str:
-    """Lanes whose gate is false are not touched and take the fallback."""
+def masked_load(w: LLVMWriter, node: UOp) -> str | None:
+    """Lanes whose gate is false are not touched and take the fallback.
+
+    One gate for all lanes needs no mask, which few processors have for narrow numbers.
+    """
     index, fallback, gate = node.src
+    if gate.dtype.lanes == 1 and storage_of(index).arg.size >= node.dtype.lanes:
+        return gated_load(w, node)
     stored = memory_dtype(node.dtype)
     vector = llvm_type(stored)
     name = f"llvm.masked.load.{_suffix(stored)}.p0"

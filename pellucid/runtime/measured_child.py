@@ -23,6 +23,7 @@ import numpy as np
 from pellucid.core.dtype import DType, parse_dtype
 from pellucid.core.errors import CompileError, PellucidError
 from pellucid.core.options import Context
+from pellucid.core.target import machine_target, request_amx
 from pellucid.ir.interpret.values import from_storage, storage_dtype, to_storage
 from pellucid.runtime.buffer import Buffer
 from pellucid.runtime.device import Device
@@ -166,6 +167,8 @@ class _Bench:
         with Context(cache_dir=""):  # candidates would fill the cache
             device = Device[self.device]
             binary = device.compile(code["source"], code["name"])
+        if machine_target().has("amx-tile"):
+            request_amx()  # a candidate may use tiles, which were granted to another process
         program = device.load(binary, code["name"])
         buffers = [param.buffer for param in self.params[: code["num_params"]]]
         return program.bind(buffers, code["num_threads"], code["scratch_bytes"])

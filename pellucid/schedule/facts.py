@@ -23,6 +23,7 @@ from pellucid.core.target import Target
 from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import count_users
+from pellucid.schedule.factors import narrow_factors
 from pellucid.schedule.views import reshape_groups
 
 ALWAYS_STORED = frozenset((Ops.CONTIGUOUS, Ops.STAGE, Ops.WRITE, Ops.SCATTER))
@@ -97,6 +98,7 @@ class Facts:
         self.carries_large: set[UOp] = set()
         self.has_storage: set[UOp] = set()
         self.num_users = count_users(order[-1])
+        self.narrow_factors = narrow_factors(order)
         for node in order:
             if node.op is Ops.SINK:
                 continue

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft
+from pellucid.schedule.factors import reads_plainly
 from pellucid.schedule.facts import SMALL_REDUCE, Facts, reduced_elems
 from pellucid.schedule.nests import Around, executions, loops_around, ranges_of
 from pellucid.schedule.views import Use
@@ -233,7 +234,17 @@ def _is_kept_in_row(node: UOp, wanted: Wanted, facts: Facts) -> bool:
     return outer in kernel.leading and not again and row_bytes <= facts.target.l2_bytes / 2
 
 
+def _is_converted_by_product(node: UOp, wanted: Wanted, facts: Facts) -> bool:
+    """True for a factor of a matrix product, which converts it while copying it."""
+    if node not in facts.narrow_factors or len(wanted.by) > 1:
+        return False
+    ((kernel, uses),) = wanted.by.items()
+    return kernel.contracts and all(map(reads_plainly, uses))
+
+
 def _why_cheaper_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
+    if _is_converted_by_product(node, wanted, facts):
+        return None
     elems, cost = node.num_elems, facts.cost[node]
     if cost.ops == 0 or wanted.num_evaluations <= elems:
         return None

@@ -13,7 +13,7 @@ of two bfloat16 is exact but for underflow, so the sum is the same.
 from __future__ import annotations
 
 from pellucid.codegen.decompositions.building import has_fused
-from pellucid.core.target import Target
+from pellucid.core.target import Target, may_use
 from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 from pellucid.ir.arg import AddrSpace
 from pellucid.ir.law import rule
@@ -23,10 +23,10 @@ from pellucid.ir.uop import UOp
 
 @rule(Ops.MMA)
 def one_product_at_a_time(node: UOp, ctx: Target) -> UOp | None:
-    """A product of matrices, where the target has no such unit."""
-    if node.arg in ctx.matrix_units:
-        return None
+    """A product of matrices, where the target has no such unit or this process may not use it."""
     unit = MATRIX_UNITS[node.arg]
+    if unit.name in ctx.matrix_units and may_use(unit):
+        return None
     left, right, addend = node.src
     columns = [_column_values(unit, right, k) for k in range(unit.depth)]
     sums = []
