@@ -69,7 +69,7 @@ def choose_sizes(product: Product, target: Target, threads: int) -> Sizes:
     panels = 1
     if vectors <= 2:
         most = cache_bytes // (depth * width * product.item_bytes)
-        panels = panels_together(columns // width, most, threads)
+        panels = panels_together(max(1, columns // width), most, threads)
     return Sizes(lanes, vectors, depth, panels, is_packed=True)
 
 

@@ -183,6 +183,13 @@ def test_panels_that_are_packed_together_follow_each_other() -> None:
     check_value(kernels.matmul(6, 5, 32), after)
 
 
+def test_columns_of_less_than_a_panel_are_packed_too() -> None:
+    sink = kernels.matmul(20, 160, 8)
+    actions = choose(sink, SMALL_AVX2).actions
+    assert "pack" in [action.kind for action in actions]
+    check_value(sink, act(sink, *actions))
+
+
 def test_hoist_takes_a_sum_outside_of_output_loops() -> None:
     after = act(kernels.matmul(6, 8, 16), Action("split", 2, 4), Action("hoist", 2, 0))
     assert [(a.arg.kind.value, size_of(a)) for a in axes_of(after)] == [
