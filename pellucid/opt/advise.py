@@ -15,6 +15,7 @@ Source: the design's cpu.md, sections 4 and 7 (non-temporal stores gain from 32 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -100,11 +101,12 @@ class _Advice:
         axis = next((r for r in inner if any(r in a.ranges for a in self.accesses[slot])), None)
         step_bytes = 0 if axis is None else self._step_bytes(slot, axis)
         near = self.target.line_bytes <= 2 * step_bytes <= 8 * self.target.line_bytes
-        if axis is not None and near and self._cycles_for_a_line() >= BUSY_CYCLES:
+        if axis is not None and near and self.cycles_for_a_line >= BUSY_CYCLES:
             turns = AHEAD_BYTES // step_bytes
             self.plan.do("prefetch", axis.arg.id, slot, "much is done for each line", (turns,))
 
-    def _cycles_for_a_line(self) -> float:
+    @functools.cached_property
+    def cycles_for_a_line(self) -> float:
         """About how long the kernel works for each line that it reads."""
         axes = axes_of(self.sink)
         lanes = {r: size_of(r) or 1 for r in axes if r.arg.kind is AxisKind.LANES}
