@@ -6,7 +6,7 @@ LOOP form -> LOOP form. As all actions, they never change a value, but for the o
                          by side in the order of those loops (reduced ones before the last output),
                          in the type that it is converted to; what fills buffers is left alone;
                          operands of a matrix unit in its type and lanes (units.py); with the name
-                         of a type as a third thing, in that type and in the order of memory
+                         of a type as a third thing, in that type and with the sum innermost
     hoist(axis, n)       a reduced axis moves outside of all output loops but the first n, whose
                          sums wait in memory from one turn to the next
 
@@ -154,13 +154,13 @@ class _Copies:
         return read
 
     def _as_asked(self, read: UOp, side: UOp) -> UOp:
-        """A copy in the type that the action names, which must lose nothing, in memory's order."""
+        """A copy in the type that the action names, which must lose nothing, along the sum."""
         dtype = parse_dtype(self.action.extra[0])
         value = read if read.dtype is dtype else read.cast(dtype)
         if read_below(value) is None or read_below(side) is not read:
             raise refuse(self.action, f"{dtype} does not keep the values of {read.dtype}")
         strides = {r: stride_of(read.src[1], r) or 0 for r in read.ranges}
-        inside = sorted(self._inside(read), key=lambda r: -strides[r])
+        inside = sorted(self._inside(read), key=lambda r: (r in self.reduced, -strides[r]))
         copy = self._fill(value, inside).index(position(inside))
         return copy if copy.dtype is side.dtype else copy.cast(side.dtype)
 

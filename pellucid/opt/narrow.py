@@ -94,9 +94,9 @@ class _Narrow:
         plain = all(len(s.src) == 2 and s.src[0].op is Ops.PARAM for s in (left, right))
         narrow = all(s.dtype.bits < node.dtype.bits for s in (left, right))
         rows = [r for r in outputs if r in left.ranges and r not in right.ranges]
-        if not plain or not narrow or not rows or stride_of(left.src[1], inner) != 1:
+        if not plain or not narrow or not rows:
             return None
-        if inner not in right.ranges or left.src[0] is right.src[0]:
+        if not {inner} <= set(left.ranges) & set(right.ranges) or left.src[0] is right.src[0]:
             return None  # a copy of a parameter is for all that reads it
         row = max(rows, key=lambda r: size_of(r) or 1)
         others = tuple(r for r in outputs if r is not row and r is not column)

@@ -15,12 +15,12 @@ from pellucid.ir.uop import UOp
 
 
 def narrow_factors(order: Iterable[UOp]) -> frozenset[UOp]:
-    """The conversions in a graph whose values are factors of a matrix product, both of it."""
+    """The conversions whose values are the two factors of a product of different matrices."""
     found: set[UOp] = set()
     for node in order:
         if node.op is Ops.REDUCE and node.arg.op is Ops.ADD and node.src[0].op is Ops.MUL:
             sides = [_below_movement(side) for side in node.src[0].src]
-            if len(node.arg.axes) == 1 and all(map(_widens, sides)):
+            if len(node.arg.axes) == 1 and all(map(_widens, sides)) and not _are_one(*sides):
                 found.update(sides)
     return frozenset(found)
 
@@ -29,6 +29,11 @@ def _below_movement(node: UOp) -> UOp:
     while node.op.is_movement and node.op is not Ops.PAD:
         node = node.src[0]
     return node
+
+
+def _are_one(left: UOp, right: UOp) -> bool:
+    """True where a matrix is multiplied by itself: one copy would have to serve both sides."""
+    return _below_movement(left.src[0]) is _below_movement(right.src[0])
 
 
 def _widens(node: UOp) -> bool:

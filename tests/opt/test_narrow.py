@@ -185,6 +185,16 @@ def test_a_matrix_times_itself() -> None:
     assert np.array_equal(x.matmul(x.T, dtype="int32").numpy(), got)
 
 
+@pytest.mark.parametrize("kind", ["int8", "bfloat16"])
+def test_a_left_matrix_that_lies_the_other_way(kind: str) -> None:
+    a, b = (np.random.default_rng(i).integers(-9, 10, (36, 40)).astype(np.float32) for i in (1, 2))
+    left, right = (Tensor(x).cast(kind).realize() for x in (a, b))
+    wide = "int32" if kind == "int8" else "float32"
+    product = left.T.cast(wide) @ right.cast(wide)
+    assert len(product.schedule_linear().src) == 1
+    assert np.array_equal(product.numpy(), (a.T @ b).astype(wide))
+
+
 def test_batches_of_integer_matrices() -> None:
     a, b = integers((3, 17, 40), "int8", 1), integers((3, 40, 32), "int8", 2)
     got = Tensor(a).matmul(Tensor(b), dtype="int32").numpy()
