@@ -54,11 +54,6 @@ class Inside:
         """Elements of a row."""
         return math.prod(int(r.src[0].arg) for r in self.inner)
 
-    def in_row(self, index: Index) -> UOp:
-        """The place in the row of the element at *index*."""
-        own, (inner,) = self.draft.value_use[0], self.inner
-        return index[own.index(inner)]
-
 
 def place_inside(plan: Plan, scores: Collection[UOp]) -> bool:
     """Move the drafts of *scores* into those that use them; False, and no change, if one cannot."""

@@ -95,6 +95,15 @@ def test_scores_that_are_used_otherwise_are_stored() -> None:
     assert largest_storage(product(weights, v), moved) == 2 * 2 * ROWS * ROWS
 
 
+def test_rows_and_columns_of_one_kernel_are_right() -> None:
+    """Two sums of one result, one along each axis of the scores."""
+    q, k, v = inputs()
+    weights = softmax(product(q, turned(k)))
+    check([product(weights, v) + product(turned(weights), v)])
+    squares = product(weights, turned(weights))  # rows that are summed with other rows
+    check([product(squares, v)])
+
+
 def test_products_smaller_than_their_matrices_are_stored() -> None:
     """What follows a wide layer is no attention: its matrix is larger than its result."""
     x, w, u = tensor((ROWS, 64)), tensor((64, 16)), tensor((16, 24))
