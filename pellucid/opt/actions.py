@@ -20,6 +20,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one
     pad(axis, f)       an output axis grows to a multiple of f, masked at its end (edges.py)
+    overlap(axis, f)   i over n  ->  o over parts, i over f; the last part starts earlier, in place
+                       of a rest: some elements are stored twice (overlap.py)
     pack(axis, slot)   what the loops inside of the axis read of a parameter is copied first
     hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
     compute(axis, n)   the nth reduction inside of the axis is computed there, in loops of its own,
@@ -75,6 +77,7 @@ from pellucid.opt.legal import (
     require_output_at_top,
 )
 from pellucid.opt.nests import each
+from pellucid.opt.overlap import overlap, require_no_overlap
 from pellucid.opt.place import compute
 from pellucid.opt.rows import stage
 from pellucid.opt.units import unit
@@ -264,12 +267,14 @@ def _thread(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
         raise refuse(action, "another axis of its nest is shared out among threads already")
     if len(sink.src) > 1:
         raise refuse(action, "the kernel has several effects that stand in order")
+    require_no_overlap(sink, action, axis)
     return _with_kind(sink, axis, AxisKind.THREAD)
 
 
 def _group(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """Each turn of an output axis is a work-group."""
     require_grid(sink, action, axis, target, AxisKind.GLOBAL)
+    require_no_overlap(sink, action, axis)
     return _with_kind(sink, axis, AxisKind.GLOBAL)
 
 
@@ -277,6 +282,7 @@ def _local(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     """Each turn of an output axis is an item of a work-group."""
     require_grid(sink, action, axis, target, AxisKind.LOCAL)
     require_few_items(sink, action, axis)
+    require_no_overlap(sink, action, axis)
     sink, inner = _inner_part(sink, action, axis, target)
     return _with_kind(sink, inner, AxisKind.LOCAL)
 
@@ -362,6 +368,7 @@ _STEPS: dict[str, Step] = {
     "unit": _unit,
     "pack": pack,
     "hoist": hoist,
+    "overlap": overlap,
     "stage": stage,
     "prefetch": prefetch,
     "stream": stream,

@@ -60,7 +60,7 @@ def _next_actions(sink: UOp, target: Target) -> Iterator[Action]:
             kinds += [("stage", (0,)), ("hoist", range(3))]
         else:
             kinds += [("upcast", (0, *_COPIES)), ("thread", (0,)), ("split", _BLOCKS)]
-            kinds += [("pad", (target.max_lanes(4),)), ("pack", slots)]
+            kinds += [("pad", (target.max_lanes(4),)), ("pack", slots), ("overlap", _COPIES)]
             kinds += [("prefetch", asked), ("compute", computed)]
             kinds += [("group", (0,)), ("local", (0, 8, 32, 64))] if target.has_groups else []
         others = [o.position for o in axes if o.position > axis.position]

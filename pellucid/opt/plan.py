@@ -54,6 +54,8 @@ class Plan:
             observe.decision("action", action, reason)
         if kind in _WHOLE or amount in (0, size):
             return Pieces(None, number, None)
+        if kind == "overlap":
+            return Pieces(first, first + 1, None)
         rest = first + 2 if size % amount > 1 else None
         return Pieces(first if size // amount > 1 else None, first + 1, rest)
 

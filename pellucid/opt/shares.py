@@ -11,10 +11,13 @@ from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, size_of
+from pellucid.opt.overlap import overlaps
 from pellucid.opt.plan import Plan
 
 THREADING_US = 100.0
 """Kernels that take longer than this are worth waking threads."""
+BALANCED = 0.9
+"""A loop that keeps cores busy for so much of their time is as good as any."""
 
 
 def thread_best(plan: Plan, numbers: list[int], reason: str) -> None:
@@ -22,9 +25,10 @@ def thread_best(plan: Plan, numbers: list[int], reason: str) -> None:
     present = {a.arg.id: a for a in axes_of(plan.sink)}
     loops = [present[n] for n in numbers if n in present]
     loops = [r for r in loops if r.arg.kind is AxisKind.LOOP and (size_of(r) or 1) > 1]
+    loops = [r for r in loops if not overlaps(plan.sink, r)]
     if not loops:
         return
-    axis = max(loops, key=lambda r: (round(_balance(r, plan.target.cores), 1), -loops.index(r)))
+    axis = max(loops, key=lambda r: (round(balance(r, plan.target.cores), 1), -loops.index(r)))
     end = end_of(plan.sink, axis)
     if end is None or not is_outermost(plan.sink, end):
         return
@@ -46,7 +50,7 @@ def is_outermost(sink: UOp, end: UOp) -> bool:
     return False
 
 
-def _balance(axis: UOp, cores: int) -> float:
+def balance(axis: UOp, cores: int) -> float:
     """The part of the cores' time that is used when they share an axis."""
     size = size_of(axis) or 1
     return size / (-(-size // cores) * cores)

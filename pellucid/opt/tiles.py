@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 
 from pellucid.ir.transform import next_range_id
 from pellucid.opt.axes import all_ends, axes_of, end_of, reductions
+from pellucid.opt.copies import upcast
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.products import Product
@@ -93,6 +94,7 @@ class _Tiles:
         self.threads = target.cores if target.has_threads and is_long else 1
         self.sizes = choose_sizes(product, target, 1 if product.others else self.threads)
         self.most_run = longest_run(product.count)
+        self.shares_rows = False
 
     def plan(self) -> None:
         """Panels of columns, then tiles in each, then runs of the sum."""
@@ -102,6 +104,7 @@ class _Tiles:
             reason = "masks are cheaper than a scalar rest"
             self.kernel.do("pad", column, self.sizes.lanes, reason)
         first, *others = self._nests(column)
+        self.shares_rows = self.threads > 1 and first.level is None
         rows = self._plan_sums(first)
         for found in others:
             self._plan_sums(found)
@@ -217,7 +220,7 @@ class _Tiles:
         amount = tile_rows(size, vectors, registers)
         if amount < 2:
             return row
-        pieces = plan.do("upcast", row, amount, _TILE)
+        pieces = upcast(plan, row, amount, _TILE, may_overlap=not self.shares_rows)
         if pieces.rest is not None:
             together = rest_rows(size % amount, size, vectors, registers)
             if together > 1:

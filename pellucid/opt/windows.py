@@ -39,12 +39,13 @@ from pellucid.opt.axes import (
     stores_of,
     stride_of,
 )
+from pellucid.opt.copies import upcast
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.products import LEAST_WORK
 from pellucid.opt.registers import Registers, Shape, best_shape
 from pellucid.opt.runs import longest_run, run_length
-from pellucid.opt.shares import THREADING_US, thread_best
+from pellucid.opt.shares import BALANCED, THREADING_US, balance, thread_best
 
 MOST_VECTORS = 4
 """How many vectors along the lanes, and how many copies of them, a tile has at most."""
@@ -280,7 +281,8 @@ class _Windows:
         """Copies of the rows of a tile, and of the rest."""
         plan = self.kernel
         if shape.rows > 1:
-            rows = plan.do("upcast", row, min(shape.rows, plan.size(row)), _TILE)
+            amount = min(shape.rows, plan.size(row))
+            rows = upcast(plan, row, amount, _TILE, may_overlap=not self._shares_rows())
             if rows.rest is not None:
                 plan.do("upcast", rows.rest, 0, "the rest of the rows")
 
@@ -310,14 +312,28 @@ class _Windows:
         while number is not None and (size := plan.size(number)) > most:
             number = plan.do("cascade", number, run_length(size, most), reason).outer
 
+    @property
+    def is_shared(self) -> bool:
+        """True where the work is worth waking threads."""
+        target, busy_us = self.kernel.target, self._busy_us
+        return target.has_threads and target.cores > 1 and busy_us >= THREADING_US
+
+    @property
+    def _busy_us(self) -> float:
+        return self.work / self.lanes / CYCLES_PER_US
+
+    def _shares_rows(self) -> bool:
+        """True where threads may need the rows: no other loop keeps all cores busy."""
+        cores = self.kernel.target.cores
+        return self.is_shared and all(balance(r, cores) < BALANCED for r in self.others)
+
     def _thread(self, outermost: Sequence[int], again: int | None) -> None:
         """Share out the loops that need the same k, or those that need other parts of it."""
-        plan, target = self.kernel, self.kernel.target
-        busy_us = self.work / self.lanes / CYCLES_PER_US
-        if target.has_threads and target.cores > 1 and busy_us >= THREADING_US:
+        plan = self.kernel
+        if self.is_shared:
             inner = [n for nest in _nests(plan.sink)[:1] for n in nest]
             loops = [*outermost, *([] if again is None else [again]), *inner]
-            thread_best(plan, loops, f"it takes about {busy_us:.0f} us on one core")
+            thread_best(plan, loops, f"it takes about {self._busy_us:.0f} us on one core")
 
 
 def _nests(sink: UOp) -> list[tuple[int, ...]]:

@@ -373,6 +373,28 @@ def test_two_iterations_that_write_one_element_are_a_race() -> None:
         run_kernel(sink, [zeros(4)])
 
 
+def test_parts_that_overlap_may_write_one_element_twice_but_only_the_same_value() -> None:
+    o, i = UOp.range(3, 0), UOp.range(4, 1)
+    place = (o * 4).minimum(6) + i
+    out = zeros(10)
+    run_kernel(kernel(param(0, 10).index(place).store(place.cast(f32)).end(o, i)), [out])
+    np.testing.assert_array_equal(out, np.arange(10))
+    sink = kernel(param(0, 10).index(place).store(o.cast(f32)).end(o, i))
+    with pytest.raises(InterpretError, match="element 6 of parameter 0 is written with two values"):
+        run_kernel(sink, [zeros(10)])
+    again = kernel(param(0, 10).index(place // 2).store(place.cast(f32)).end(o, i))
+    with pytest.raises(InterpretError, match="element 0 of parameter 0 is written with two values"):
+        run_kernel(again, [zeros(10)])
+
+
+def test_threads_may_not_write_one_element_though_parts_overlap() -> None:
+    o, i = UOp.range(3, 0, AxisKind.THREAD), UOp.range(4, 1)
+    place = (o * 4).minimum(6) + i
+    sink = kernel(param(0, 10).index(place).store(place.cast(f32)).end(o, i))
+    with pytest.raises(InterpretError, match="race: element 6 of parameter 0 is written by two"):
+        run_kernel(sink, [zeros(10)])
+
+
 def test_poisoned_outputs_must_be_written_before_they_are_read() -> None:
     i = UOp.range(4, 0)
     y = param(0, 4).index(i)

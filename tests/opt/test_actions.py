@@ -155,8 +155,8 @@ def all_of(sink: UOp, *actions: Action) -> UOp:
             Action("tile", 0, 4),
             TARGET,
             "tile of axis 0 is refused: "
-            "actions are block, cascade, compute, each, group, hoist, lanes, local, pack, pad, "
-            "prefetch, split, stage, stream, swap, thread, unit, unroll, upcast",
+            "actions are block, cascade, compute, each, group, hoist, lanes, local, overlap, pack, "
+            "pad, prefetch, split, stage, stream, swap, thread, unit, unroll, upcast",
         ),
         (
             kernels.elementwise(),

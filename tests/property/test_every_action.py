@@ -75,7 +75,7 @@ def test_golden_kernels_with_every_action(record_property: Callable[[str, object
     assert set(tally.kinds) >= {*("split", "lanes", "upcast", "unroll", "thread", "swap"), *OTHERS}
 
 
-OTHERS = ("cascade", "hoist", "pack", "pad", "stage")
+OTHERS = ("cascade", "hoist", "overlap", "pack", "pad", "stage")
 
 
 def test_random_kernels_with_every_action(
