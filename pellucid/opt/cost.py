@@ -10,7 +10,7 @@ a scalar access for each lane, and a little more to put lanes together or to tak
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind
@@ -128,6 +128,13 @@ class Costs:
             width = max((lanes[r] for r in ranges if r in lanes), default=1)
             cycles += self.runs(node) * self._cycles(node) / width
         return cycles
+
+    def cycles_of_turn(self, sums: Sequence[UOp]) -> float:
+        """About how many cycles a turn takes of the innermost loop that *sums* close together."""
+        axis = sums[0].src[-1]
+        below = {n for total in sums for n in total.src[0].toposort() if axis in n.ranges}
+        busy = [n for n in (*self.work, *self.accesses) if n in below]
+        return sum(map(self._cycles, (*sums, *busy)))
 
     def _cycles(self, node: UOp) -> float:
         """What one run of a node takes; a tile loads a value once for several uses."""

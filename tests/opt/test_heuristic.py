@@ -42,6 +42,21 @@ def test_a_sum_gets_four_vectors_of_accumulators() -> None:
     assert kinds(kernels.reduce_all(1024)) == [("reduce", 16), ("unroll", 4), ("lanes", 16)]
 
 
+def sum_of_logarithms(size: int) -> UOp:
+    """y = the sum of log2(x): many instructions in each turn."""
+    k = kernels.axis(size, 0)
+    value = UOp.make(Ops.LOG2, kernels.param(1, size).index(k))
+    total = kernels.reduce(value, k)
+    return kernels.kernel(kernels.param(0, 1).index(kernels.const(0)).store(total))
+
+
+def test_a_short_sum_of_much_work_is_not_copied() -> None:
+    """One turn takes longer than an addition, so nothing waits for the accumulator."""
+    assert kinds(sum_of_logarithms(128)) == [("reduce", 8), ("lanes", 16)]
+    assert ("unroll", 4) in kinds(sum_of_logarithms(1 << 20))
+    assert ("unroll", 4) in kinds(kernels.reduce_all(128))
+
+
 def test_a_running_sum_compares_with_literals() -> None:
     found = kinds(kernels.running_sums(8, 16))
     assert found == [("loop", 8), ("lanes", 16), ("unroll", 16)]
