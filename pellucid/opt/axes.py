@@ -128,6 +128,26 @@ def _ends(effect: UOp) -> Iterator[UOp]:
         yield from _ends(effect.src[0])
 
 
+def lone_reduction(sink: UOp) -> tuple[UOp, tuple[UOp, ...]] | None:
+    """The reduction of a kernel that is one nest around it, and the loops of the nest.
+
+    None where there are several effects or reductions, buffers of the kernel's own, sizes that are
+    not known, or where something else than storing is done.
+    """
+    effect = sink.src[0] if len(sink.src) == 1 else None
+    nodes = list(reductions(sink))
+    if effect is None or effect.op is not Ops.END or len(nodes) != 1:
+        return None
+    node, outputs = nodes[0], effect.src[1:]
+    if effect.src[0].op not in (Ops.STORE, Ops.GROUP):
+        return None
+    if any(size_of(r) is None for r in (*outputs, *node.src[1:])):
+        return None
+    if any(n.op is Ops.DEFINE for n in sink.toposort()):
+        return None
+    return node, outputs
+
+
 def stores_of(effect: UOp) -> Iterator[UOp]:
     """The STOREs below an effect, in order."""
     if effect.op is Ops.STORE:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import axes_of, reduces_over, reductions, size_of, stores_of, stride_of
+from pellucid.opt.axes import axes_of, lone_reduction, reduces_over, size_of, stores_of, stride_of
 from pellucid.opt.buffers import MAX_BUFFER_BYTES
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
@@ -75,18 +75,12 @@ class _Dots:
     @staticmethod
     def of(plan: Plan) -> _Dots | None:
         """Read a kernel, or give None."""
-        sink = plan.sink
-        effect = sink.src[0] if len(sink.src) == 1 else None
-        nodes = list(reductions(sink))
-        if effect is None or effect.op is not Ops.END or len(nodes) != 1:
+        lone = lone_reduction(plan.sink)
+        if lone is None:
             return None
-        node, outputs = nodes[0], effect.src[1:]
+        node, outputs = lone
         is_sum = node.arg.op is Ops.ADD and node.dtype.is_float and node.src[0].op is Ops.MUL
-        if not is_sum or len(node.src) < 3 or effect.src[0].op not in (Ops.STORE, Ops.GROUP):
-            return None
-        if any(size_of(r) is None for r in (*outputs, *node.src[1:])):
-            return None
-        if any(n.op is Ops.DEFINE for n in sink.toposort()) or not set(outputs) <= set(node.ranges):
+        if not is_sum or len(node.src) < 3 or not set(outputs) <= set(node.ranges):
             return None
         found = _Dots._read(plan, node, outputs)
         return found if found is not None and found.is_worth_it() else None

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import reductions, size_of, stores_of, stride_of
+from pellucid.opt.axes import lone_reduction, size_of, stores_of, stride_of
 from pellucid.opt.plan import Plan
 
 LEAST_WORK = 4096
@@ -49,20 +49,12 @@ class Product:
     @staticmethod
     def of(plan: Plan) -> Product | None:
         """Read a kernel, or give None."""
-        sink = plan.sink
-        effect = sink.src[0] if len(sink.src) == 1 else None
-        nodes = list(reductions(sink))
-        if effect is None or effect.op is not Ops.END or len(nodes) != 1:
+        found = lone_reduction(plan.sink)
+        if found is None:
             return None
-        node, outputs = nodes[0], effect.src[1:]
-        if any(n.op is Ops.DEFINE for n in sink.toposort()):
-            return None
-        if any(size_of(r) is None for r in (*outputs, *node.src[1:])):
-            return None
+        node, outputs = found
         if not set(outputs) <= set(node.ranges):
             return None  # a reduction of rows, which stands outside of the other loops
-        if effect.src[0].op not in (Ops.STORE, Ops.GROUP):
-            return None
         return Product._read(plan, node, outputs)
 
     @staticmethod

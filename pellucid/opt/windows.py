@@ -34,7 +34,7 @@ from pellucid.opt.axes import (
     all_ends,
     axes_of,
     end_of,
-    reductions,
+    lone_reduction,
     size_of,
     stores_of,
     stride_of,
@@ -81,18 +81,12 @@ class _Windows:
     @staticmethod
     def of(plan: Plan) -> _Windows | None:
         """Read a kernel, or give None."""
-        sink = plan.sink
-        effect = sink.src[0] if len(sink.src) == 1 else None
-        nodes = list(reductions(sink))
-        if effect is None or effect.op is not Ops.END or len(nodes) != 1:
+        found = lone_reduction(plan.sink)
+        if found is None:
             return None
-        node, outputs = nodes[0], effect.src[1:]
+        node, outputs = found
         is_sum = node.arg.op is Ops.ADD and node.dtype.is_float and node.src[0].op is Ops.MUL
-        if not is_sum or len(node.src) < 3 or effect.src[0].op not in (Ops.STORE, Ops.GROUP):
-            return None
-        if any(size_of(r) is None for r in (*outputs, *node.src[1:])):
-            return None
-        if any(n.op is Ops.DEFINE for n in sink.toposort()):
+        if not is_sum or len(node.src) < 3:
             return None
         return _Windows._read(plan, node, outputs)
 
