@@ -152,3 +152,11 @@ def test_the_installed_command_survives_a_closed_pipe() -> None:
     )
     assert done.stdout.startswith("operations")
     assert "Traceback" not in done.stderr
+
+
+def test_the_package_itself_can_be_run() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pellucid", "nonsense"], capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("usage: pellucid")
