@@ -1,4 +1,4 @@
-"""`python -m pellucid COMMAND` is `pellucid COMMAND`, for environments whose scripts are not on PATH."""
+"""`python -m pellucid COMMAND` is `pellucid COMMAND`, where scripts are not on PATH."""
 
 import sys
 
