@@ -231,6 +231,21 @@ class Tensor(Autograd):
         state = "in memory" if self.is_realized else "lazy"
         return f"<Tensor {self._shape} {self._dtype} on {self.device}, {state}>"
 
+    def __str__(self) -> str:
+        """The values, as numpy shows them; in a function that is being captured there are none yet.
+
+        >>> print(Tensor([[1, 2], [3, 4]]) * 0.5)
+        Tensor([[0.5, 1. ],
+                [1.5, 2. ]])
+        >>> print(Tensor([1, 2], dtype="int8"))
+        Tensor([1, 2], dtype=int8)
+        """
+        if capture.listener() is not None or self.device == "NULL":
+            return repr(self)
+        values = np.array2string(self.numpy(), separator=", ", prefix="Tensor(")
+        usual = self._dtype in (dtypes.float32, dtypes.int64, dtypes.bool)
+        return f"Tensor({values})" if usual else f"Tensor({values}, dtype={self._dtype})"
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec else str(self)
 

@@ -65,6 +65,26 @@ def test_names_are_shown_without_computing() -> None:
     assert repr(x.realize()) == "<Tensor (1,) float32 on CPU, in memory>"
 
 
+def test_printing_shows_values_but_not_those_of_a_capture() -> None:
+    seen: list[str] = []
+
+    @jit
+    def step(x: Tensor) -> Tensor:
+        seen.append(f"{x + 1}")
+        return x * 2
+
+    x = Tensor([1.5, float("nan")])
+    for _ in range(3):
+        step(x)
+    assert str(x) == "Tensor([1.5, nan])"
+    assert "Tensor([2.5, nan])" in seen
+    assert "<Tensor (2,) float32 on CPU, lazy>" in seen
+    assert str(Tensor.zeros(2, device="NULL")) == "<Tensor (2,) float32 on NULL, lazy>"
+    long = str(Tensor.arange(5000))
+    assert len(long) < 100
+    assert "..." in long
+
+
 def test_a_huge_allocation_beside_a_write_undoes_nothing_and_does_nothing_twice() -> None:
     x = Tensor([1.0, 2.0]).realize()
     before = x * 10
