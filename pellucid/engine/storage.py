@@ -27,7 +27,7 @@ from pellucid.runtime.allocator import Block
 
 _BUFFER, _RESHAPE = Ops.BUFFER, Ops.RESHAPE
 _live: set[weakref.ref[Storage]] = set()
-_remember, _forget = _live.add, _live.discard
+enlist, strike = _live.add, _live.discard
 _naming = threading.RLock()
 
 Windows = dict[int, tuple[Any, UOp]]
@@ -64,7 +64,8 @@ class Version:
         self.kind = kind
         self.past = past
         """What differentiation has to know of the node that will be made."""
-        self.windows: Windows = {}
+        self.windows: Windows | None = None
+        """Windows on the value that were asked for, if any were."""
 
     def named(self) -> UOp:
         """The value as a node, which is made now if there was none."""
@@ -100,7 +101,7 @@ class Storage:
         self.owner: weakref.ref[Any] | None = None
         """The tensor whose `.grad` is filled, if this is a leaf."""
         self.requires_grad: bool | None = None
-        _remember(weakref.ref(self, _forget))
+        enlist(weakref.ref(self, strike))
         heard = listener()
         if heard is not None:
             heard.made[id(self)] = weakref.ref(self)

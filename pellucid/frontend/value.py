@@ -137,6 +137,8 @@ class Value:
         if window is None:
             return base
         known = version.windows
+        if known is None:
+            known = version.windows = {}
         todo: list[Window] = []
         while window is not None and id(window) not in known:
             todo.append(window)

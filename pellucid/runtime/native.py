@@ -3,6 +3,7 @@
     native()            -> Native, or None where there is none: other systems, no llvmlite
     native().play(address of a tape)          run it
     native().player(address of a tape)        a function of Python that does, in 40 ns
+    native().player_on(address of a plan)     the same, with addresses for the tape as arguments
 
 Without them all works the same, by ctypes and Python's threads (`threads.py`), only slower.
 """
@@ -30,7 +31,8 @@ SPIN_MICROSECONDS: Final = 25.0
 CODEGEN_LEVEL: Final = 0
 """LLVM takes a quarter of the time at this level; a launch takes a few nanoseconds more."""
 
-_METH_NOARGS: Final = 4
+_METH_NOARGS: Final = 0x4
+_METH_FASTCALL: Final = 0x80
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -59,6 +61,7 @@ class Native:
         self._set_spins = ctypes.PYFUNCTYPE(None, ctypes.c_int)(address("pool_set_spins"))
         self._pause_for = ctypes.PYFUNCTYPE(None, ctypes.c_int)(address("pause_for"))
         self._method = _MethodDefinition(b"play", address("call"), _METH_NOARGS, None)
+        self._method_on = _MethodDefinition(b"play_on", address("call_on"), _METH_FASTCALL, None)
         make: Any = ctypes.PYFUNCTYPE(
             ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
         )
@@ -69,6 +72,12 @@ class Native:
         """Return a function of Python that plays the tape at an address, and what it holds."""
         method = ctypes.addressof(self._method)
         made: Callable[[], None] = self._make(method, tape_address, keep_alive)
+        return made
+
+    def player_on(self, plan_address: int, keep_alive: object) -> Callable[..., bool]:
+        """Return a function of addresses that follows a plan (native_code.py); False: not now."""
+        method = ctypes.addressof(self._method_on)
+        made: Callable[..., bool] = self._make(method, plan_address, keep_alive)
         return made
 
     @property

@@ -1,12 +1,22 @@
 """The text of the few functions that have to be native: a pool of threads, and the tape player.
 
-    source_for("x86-64")  ->  LLVM IR with @play (for ctypes), @call (for Python) and pool controls
+    source_for("x86-64")  ->  LLVM IR with @play (for ctypes), @call and @call_on (for Python), and
+                              pool controls
 
 **Tape.** A list of kernel calls as words of 8 bytes, made by `tape.py`:
 
     word 0   number of entries               word 1   1: let go of Python's lock meanwhile
     then for each entry, from byte 64 on, 64 bytes:
     +0 function  +8 buffers  +16 vars  +24 number of threads  +32 scratch  +40 bytes of scratch each
+
+**Tape with addresses.** `@call_on` takes Python integers, writes each where it belongs, and plays:
+
+    word 0   the tape     word 1   number of arguments     word 2   number of places
+    then for each place, from byte 24 on, 16 bytes: number of the argument, address of the place
+
+For a tape that keeps Python's lock, writing and playing are one step that no other thread comes
+between. It steps aside while another thread plays a tape that let go of the lock, as that may be
+writing what this one reads: the answer is then False, and nothing was done.
 
 **Pool.** One word holds the number of the launch (upper half) and the next part that nobody has
 claimed (lower half), so that one compare-and-swap claims a part of one launch and of no other: a
@@ -85,6 +95,7 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 @caller_sleeps = internal global i32 0, align 64
 @busy = internal global i32 0, align 64
 @workers = internal global i32 0, align 64
+@outside = internal global i32 0, align 64
 @handles = internal global [256 x i64] zeroinitializer, align 64
 
 define internal i64 @futex(ptr %word, i32 %what, i32 %value) nounwind {
@@ -349,6 +360,7 @@ define void @pool_forget() nounwind {
   store i32 0, ptr @pending, align 4
   store i32 0, ptr @parts, align 4
   store i32 0, ptr @stopping, align 4
+  store i32 0, ptr @outside, align 4
   store atomic i32 0, ptr @busy seq_cst, align 4
   ret void
 }
@@ -383,7 +395,10 @@ declare ptr @PyLong_AsVoidPtr(ptr)
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare void @Py_IncRef(ptr)
+declare i32 @PyErr_BadArgument()
 @_Py_NoneStruct = external global i8
+@_Py_FalseStruct = external global i8
+@_Py_TrueStruct = external global i8
 
 ; the kernel of a COPY: buffers[0] = buffers[1], vars[0] bytes
 define void @copy_bytes(ptr %buffers, ptr %vars, i64 %thread, ptr %scratch) nounwind {
@@ -425,6 +440,20 @@ done:
   ret void
 }
 
+; play without Python's lock; the number of threads that do so changes only while they hold it
+define internal void @play_outside(ptr %tape) nounwind {
+  %before = load i32, ptr @outside, align 4
+  %one_more = add i32 %before, 1
+  store i32 %one_more, ptr @outside, align 4
+  %state = call ptr @PyEval_SaveThread()
+  call void @play(ptr %tape)
+  call void @PyEval_RestoreThread(ptr %state)
+  %now = load i32, ptr @outside, align 4
+  %one_less = sub i32 %now, 1
+  store i32 %one_less, ptr @outside, align 4
+  ret void
+}
+
 ; a function of Python without arguments, whose self is the address of a tape
 define ptr @call(ptr %self, ptr %unused) nounwind {
 start:
@@ -434,9 +463,7 @@ start:
   %let_go = icmp ne i64 %flag, 0
   br i1 %let_go, label %outside, label %inside
 outside:
-  %state = call ptr @PyEval_SaveThread()
-  call void @play(ptr %tape)
-  call void @PyEval_RestoreThread(ptr %state)
+  call void @play_outside(ptr %tape)
   br label %done
 inside:
   call void @play(ptr %tape)
@@ -444,5 +471,62 @@ inside:
 done:
   call void @Py_IncRef(ptr @_Py_NoneStruct)
   ret ptr @_Py_NoneStruct
+}
+
+; a function of Python of several addresses, whose self is the address of a plan for them
+define ptr @call_on(ptr %self, ptr %arguments, i64 %given) nounwind {
+start:
+  %plan = call ptr @PyLong_AsVoidPtr(ptr %self)
+  %p1 = getelementptr i8, ptr %plan, i64 8
+  %wanted = load i64, ptr %p1, align 8
+  %right = icmp eq i64 %given, %wanted
+  br i1 %right, label %look, label %wrong
+wrong:
+  %w = call i32 @PyErr_BadArgument()
+  ret ptr null
+look:
+  %tape = load ptr, ptr %plan, align 8
+  %place = getelementptr i8, ptr %tape, i64 8
+  %flag = load i64, ptr %place, align 8
+  %let_go = icmp ne i64 %flag, 0
+  %others = load i32, ptr @outside, align 4
+  %calm = icmp eq i32 %others, 0
+  %may = or i1 %let_go, %calm
+  br i1 %may, label %write, label %aside
+aside:
+  call void @Py_IncRef(ptr @_Py_FalseStruct)
+  ret ptr @_Py_FalseStruct
+write:
+  %p2 = getelementptr i8, ptr %plan, i64 16
+  %count = load i64, ptr %p2, align 8
+  br label %check
+check:
+  %k = phi i64 [ 0, %write ], [ %k1, %next ]
+  %more = icmp ult i64 %k, %count
+  br i1 %more, label %next, label %run
+next:
+  %before = mul i64 %k, 16
+  %offset = add i64 %before, 24
+  %row = getelementptr i8, ptr %plan, i64 %offset
+  %number = load i64, ptr %row, align 8
+  %r1 = getelementptr i8, ptr %row, i64 8
+  %to = load ptr, ptr %r1, align 8
+  %argument = getelementptr ptr, ptr %arguments, i64 %number
+  %object = load ptr, ptr %argument, align 8
+  %address = call ptr @PyLong_AsVoidPtr(ptr %object)
+  store ptr %address, ptr %to, align 8
+  %k1 = add i64 %k, 1
+  br label %check
+run:
+  br i1 %let_go, label %without, label %within
+without:
+  call void @play_outside(ptr %tape)
+  br label %done
+within:
+  call void @play(ptr %tape)
+  br label %done
+done:
+  call void @Py_IncRef(ptr @_Py_TrueStruct)
+  ret ptr @_Py_TrueStruct
 }
 """

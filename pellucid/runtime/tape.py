@@ -3,6 +3,7 @@
     Tape([Step(add, (4096, 8192, 12288)), Step(mul, ...)])
       .run()                          all steps in order: 40 ns, and 3 ns for each kernel
       .words[tape.places[0] + 1] = a  from now on step 0 reads its buffer 1 at address a
+      .player_on([[16], [17, 20]])    a function: write two addresses to three words, then run
 
     words  | count, lock | function, buffers, vars, threads, scratch, stride | … | addresses, vars |
              header        one entry for each step (native_code.py)              what entries name
@@ -12,12 +13,14 @@ by one thread at a time, because its addresses are its own.
 
 Python's lock is let go of while a tape runs that takes long enough (several threads, or more than
 `QUICK` operations): letting go costs 50 ns, and up to 5 ms (`sys.getswitchinterval`) to get it back
-when another Python thread computes.
+when another Python thread computes, which is also what Python lets the others wait.
 """
 
 from __future__ import annotations
 
 import ctypes
+import functools
+import itertools
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,8 +31,8 @@ from pellucid.runtime.buffer import Buffer
 from pellucid.runtime.native import native
 from pellucid.runtime.threads import run_in_parallel
 
-QUICK: Final = 200_000
-"""Operations and bytes together that take no longer than about 20 us."""
+QUICK: Final = 1_000_000
+"""Operations and bytes together that take no longer than about 100 us."""
 
 _HEADER_WORDS: Final = 8
 _ENTRY_WORDS: Final = 8
@@ -95,6 +98,44 @@ class Tape:
             self._held.append(scratch)
             for place in self.scratch_places:
                 self.words[place] = scratch.address
+
+    def twin(self) -> Tape:
+        """Return a tape of the same steps, at the addresses of now, with the same scratch.
+
+        The two must not run at the same time, which quick ones never do.
+        """
+        made = Tape(self._steps, self._held)
+        addresses = _HEADER_WORDS + _ENTRY_WORDS * len(self._steps)
+        for place in (*self.scratch_places, *range(addresses, len(self.words))):
+            made.words[place] = self.words[place]
+        return made
+
+    @property
+    def is_quick(self) -> bool:
+        """True where Python's lock is kept while the tape runs: no other thread comes between."""
+        return not self.words[1] and native() is not None
+
+    def player_on(self, places: Sequence[Sequence[int]]) -> Callable[..., bool]:
+        """Return a function of addresses, one for each list of indices in `words`, that runs.
+
+        False says that another thread plays a long tape meanwhile, and that nothing was done: a
+        quick tape, which may be run without any other lock, does not run beside it.
+        """
+        functions = native()
+        if functions is None:
+            return functools.partial(self._run_on, places)
+        size = self.words.itemsize
+        targets = [[self._address + size * place for place in found] for found in places]
+        pairs = [(number, to) for number, found in enumerate(targets) for to in found]
+        plan = array("q", [self._address, len(places), len(pairs), *itertools.chain(*pairs)])
+        return functions.player_on(plan.buffer_info()[0], (plan, self._held))
+
+    def _run_on(self, places: Sequence[Sequence[int]], *addresses: int) -> bool:
+        for address, found in zip(addresses, places, strict=True):
+            for place in found:
+                self.words[place] = address
+        self.run()
+        return True
 
     def vars_place(self, step: int) -> int:
         """Return the index in `words` of the first variable of a step."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from pellucid import Context, Device, Tensor, dtypes, jit, no_grad
+from pellucid.engine.storage import live_storages
 from pellucid.frontend.jit import Jit
 from pellucid.ir.uop import num_live_nodes
 
@@ -210,7 +211,69 @@ def test_memory_goes_back_and_nodes_are_not_made() -> None:
     ref = weakref.ref(kept[0])
     kept.clear()
     assert ref() is None
+    spare = 2 * 4096  # for the next calls
+    assert memory.statistics().in_use_bytes == before.in_use_bytes + spare
+    del step
+    gc.collect()
     assert memory.statistics().in_use_bytes == before.in_use_bytes
+
+
+def test_a_result_is_what_the_long_way_makes() -> None:
+    step = jit(lambda x: x + 1)
+    x = floats(1.0)
+    long = warm(step, x)
+    straight = step(x)
+
+    def parts(thing: Any) -> dict[str, Any]:
+        names = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+        return {name: getattr(thing, name) for name in names if name != "__weakref__"}
+
+    for found in (lambda t: t, lambda t: t._storage, lambda t: t._storage.current):
+        mine, theirs = parts(found(straight)), parts(found(long))
+        for own in ("_storage", "current", "block"):
+            assert (own in mine) == (own in theirs)
+            mine.pop(own, None), theirs.pop(own, None)
+        assert mine == theirs
+    assert any(storage is straight._storage for storage in live_storages())
+
+
+def test_results_that_somebody_holds_keep_their_memory() -> None:
+    step = jit(lambda x: x + 1)
+    x = Tensor([0.0]).realize()
+    for _ in range(5):
+        x = step(x)
+    assert x.tolist() == [5.0]
+    kept = [step(x * float(n)) for n in range(5)]
+    kept = [step(t) for t in [t.realize() for t in kept]]
+    shown = [step(t).numpy() for t in kept]
+    del kept
+    assert [int(a[0]) for a in shown] == [3, 8, 13, 18, 23]
+    lazy = [step(t) * 2 for t in (x, x)]
+    for _ in range(4):
+        step(x)
+    assert [t.tolist() for t in lazy] == [[12.0], [12.0]]
+
+
+def test_the_long_way_in_one_thread_and_the_straight_way_in_another() -> None:
+    step = jit(lambda x, y: x * 2 + y)
+    y, leaf = (Tensor(np.ones(512, np.float32)).realize() for _ in range(2))
+    warm(step, leaf, y)
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        x = Tensor(np.full(512, number, np.float32)).realize()
+        for n in range(200):
+            given = x * 1.0 if number % 2 and n % 2 else x  # lazy: the long way
+            found = step(given, y).numpy()
+            if not (found == 2 * number + 1).all():
+                wrong.append(found)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 def test_an_argument_that_is_forgotten_is_let_go_of() -> None:

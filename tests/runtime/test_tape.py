@@ -112,6 +112,45 @@ def test_addresses_and_variables_are_exchanged(way: str) -> None:
     assert (first[0], second[0]) == (10, 14)
 
 
+def test_addresses_are_given_as_arguments(way: str) -> None:
+    step = load(STEP_IR, "step")
+    first, second, third = array("q", [1]), array("q", [2]), array("q", [3])
+
+    def place(numbers: array[int]) -> int:
+        return numbers.buffer_info()[0]
+
+    tape = Tape([Step(step.function_address, (place(first),), (7,), 1, 8)] * 3, step)
+    tape.take_scratch()
+    twin = tape.twin()
+    play = twin.player_on([[twin.places[0], twin.places[2]], [twin.places[1]]])
+    assert play(place(second), place(third)) is True
+    assert (first[0], second[0], third[0]) == (1, expected(2, 0, [7, 7]), expected(3, 0, [7]))
+    tape.run()
+    assert first[0] == expected(1, 0, [7, 7, 7]), "the tape has its own addresses"
+    for wrong in ((), (1,), (1, 2, 3)):
+        with pytest.raises((TypeError, ValueError)):
+            play(*wrong)
+
+
+def test_a_quick_tape_does_not_run_beside_a_long_one(functions: Native) -> None:
+    long = load(LONG_IR, "long")
+    out, mine = array("q", [0]), array("q", [0])
+    step = Step(long.function_address, (out.buffer_info()[0],), (200_000_000,), work=QUICK + 1)
+    quick = Tape([Step(long.function_address, (0,), (5,))], long)
+    play, runner = quick.player_on([[quick.places[0]]]), threading.Thread(target=Tape([step]).run)
+    assert quick.is_quick
+    assert play(mine.buffer_info()[0]) is True
+    assert mine[0] == 4
+    mine[0] = 0
+    runner.start()
+    while out[0] == 0:
+        time.sleep(0.0001)
+    assert play(mine.buffer_info()[0]) is False
+    assert mine[0] == 0, "nothing was done"
+    runner.join()
+    assert play(mine.buffer_info()[0]) is True
+
+
 def test_a_copy_is_a_step(way: str) -> None:
     source, target = array("q", [3, 4, 5]), array("q", [0, 0, 0])
     addresses = (target.buffer_info()[0], source.buffer_info()[0])
