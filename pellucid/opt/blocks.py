@@ -39,6 +39,7 @@ from pellucid.opt.axes import end_of, size_of
 from pellucid.opt.buffers import new_buffer, position
 from pellucid.opt.legal import next_define_id, refuse, require_free_order, require_loop
 from pellucid.opt.masked import Live, live_blocks
+from pellucid.opt.overlap import require_stored_alone
 from pellucid.opt.values import Ranges, RowValue, row_values
 
 
@@ -51,6 +52,7 @@ def block(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
         raise refuse(action, "it is reduced")
     if end.src[-1] is not axis:
         raise refuse(action, "it is not the innermost of its loops")
+    require_stored_alone(action, end)  # each output gets loops of its own
     return sink.substitute({end: _Blocks(sink, action, axis, end).rebuilt()})
 
 
@@ -270,7 +272,9 @@ class _Blocks:
         exchange: dict[UOp, UOp] = {}
         for node in self.open_nodes(effect):
             value = self.by_node.get(node)
-            if value is not None and not value.is_row:
+            if value is not None and value.is_row:
+                raise refuse(self.action, "a row is read by an output, and not by a reduction")
+            if value is not None:
                 exchange[node] = self.final(value, self.axis, value.inner)
         changed = substitute_free(effect.substitute(exchange), renamed)
         return changed.end(*(renamed[axis] for axis in own))

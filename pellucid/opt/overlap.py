@@ -10,17 +10,21 @@ value. Where `split` leaves a second body for the rest, there is one here, so th
 to be compiled. `pays_overlap` says where little enough is done twice.
 
 Storing twice is harmless where nothing that the nest stores is read in it, and one thread does
-both: neither thread nor work-group may be made of an axis that overlaps.
+both: neither thread nor work-group may be made of the loop over parts, or of one inside of them.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action
+from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id, substitute_free
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import end_of, stores_of
+from pellucid.opt.axes import end_of, stores_of, stride_of
 from pellucid.opt.legal import (
     buffer_of,
     known_size,
@@ -47,7 +51,7 @@ def overlap(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     if size % amount == 0:
         raise refuse(action, f"its size {size} is a multiple of {amount}; split it")
     require_no_buffer_inside(sink, action, axis)
-    _require_stored_alone(action, end)
+    require_stored_alone(action, end)
     number, kind = next_range_id(sink), axis.arg.kind
     outer = UOp.range(-(-size // amount), number, kind)
     inner = UOp.range(amount, number + 1, kind)
@@ -57,7 +61,7 @@ def overlap(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     return sink.substitute({end: body.end(*end.src[1:at], outer, inner, *end.src[at + 1 :])})
 
 
-def _require_stored_alone(action: Action, end: UOp) -> None:
+def require_stored_alone(action: Action, end: UOp) -> None:
     """Nothing that the nest stores is read in it: the second time would see the first."""
     stored = {buffer_of(store.src[0].src[0]) for store in stores_of(end)}
     for node in end.toposort():
@@ -73,12 +77,45 @@ def require_no_overlap(sink: UOp, action: Action, axis: UOp) -> None:
 
 
 def overlaps(sink: UOp, axis: UOp) -> bool:
-    """True for an output axis whose turns may store the same elements."""
+    """True for an output axis whose turns may store the same elements.
+
+    That is the loop over parts that overlap, and the loops inside of a part: element 6 of
+    y[min(o * 4, 6) + j] is that of j = 2 in one part and of j = 0 in the next.
+    """
     end = end_of(sink, axis)
     places = [store.src[0].src[1] for store in stores_of(end)] if end is not None else []
-    return any(
-        node.op is Ops.MIN and axis in node.ranges for place in places for node in place.toposort()
-    )
+    return any(_stores_in_common(place, axis) for place in places)
+
+
+def _stores_in_common(place: UOp, axis: UOp) -> bool:
+    """True when turns of *axis* may agree in *place*, which has parts that overlap."""
+    if not any(node.op is Ops.MIN and node.ranges for node in place.toposort()):
+        return False
+    own = abs(stride_of(place, axis) or 0)
+    others = [
+        (base, f) for base, f in _parts_of(place, 1) if base is not axis and not base.is_const
+    ]
+    if any(axis in base.ranges for base, _ in others):
+        return True
+    below = sum(f * _reach(base) for base, f in others if f < own)
+    above = math.gcd(*(f for _, f in others if f >= own))
+    return own <= below or 0 < above <= own * _reach(axis) + below
+
+
+def _parts_of(place: UOp, factor: int) -> Iterator[tuple[UOp, int]]:
+    """The terms of a sum, with how many times each is in it, without the sign."""
+    if place.op is Ops.ADD:
+        for part in place.src:
+            yield from _parts_of(part, factor)
+    elif place.op is Ops.MUL and place.src[1].is_const:
+        yield from _parts_of(place.src[0], factor * abs(int(place.src[1].arg)))
+    else:
+        yield place, factor
+
+
+def _reach(base: UOp) -> int:
+    found = bounds(base)
+    return found.max - found.min
 
 
 def pays_overlap(size: int, amount: int) -> bool:

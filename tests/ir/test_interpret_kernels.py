@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -382,17 +383,61 @@ def test_parts_that_overlap_may_write_one_element_twice_but_only_the_same_value(
     sink = kernel(param(0, 10).index(place).store(o.cast(f32)).end(o, i))
     with pytest.raises(InterpretError, match="element 6 of parameter 0 is written with two values"):
         run_kernel(sink, [zeros(10)])
-    again = kernel(param(0, 10).index(place // 2).store(place.cast(f32)).end(o, i))
-    with pytest.raises(InterpretError, match="element 0 of parameter 0 is written with two values"):
-        run_kernel(again, [zeros(10)])
+
+
+def overlapping(
+    place: Callable[[UOp, UOp, UOp], UOp], third: int = 1, kind: AxisKind = AxisKind.LOOP
+) -> UOp:
+    """A kernel that stores each place at that place, in parts of 4 of 10 that overlap."""
+    o, i, k = UOp.range(3, 0), UOp.range(4, 1), UOp.range(third, 2, kind)
+    at = place((o * 4).minimum(6), i, k)
+    return kernel(param(0, 60).index(at).store(at.cast(f32)).end(o, i, k))
+
+
+@pytest.mark.parametrize(
+    ("sink", "problem"),
+    [
+        (overlapping(lambda start, i, k: start + i), None),
+        (overlapping(lambda start, i, k: start + i + k * 10, 3), None),
+        (overlapping(lambda start, i, k: start + i + k * 10, 3, AxisKind.THREAD), None),
+        # two iterations of one part
+        (overlapping(lambda start, i, k: start + i // 2), "0 of parameter 0 is written by two it"),
+        (overlapping(lambda start, i, k: start + i, 3), "0 of parameter 0 is written by two it"),
+        # elements 2 and 3 of the second part are 0 and 1 of the third
+        (overlapping(lambda start, i, k: start + i + k, 2), "is written by two it"),
+        # two threads, though the part and the thread are not the same axis
+        (
+            overlapping(lambda start, i, k: start + k + i * 12, 4, AxisKind.THREAD),
+            "6 of parameter 0 is written by two threads",
+        ),
+    ],
+)
+def test_only_parts_that_overlap_may_write_one_element_twice(
+    sink: UOp, problem: str | None
+) -> None:
+    if problem is None:
+        run_kernel(sink, [zeros(60)])
+        return
+    with pytest.raises(InterpretError, match=problem):
+        run_kernel(sink, [zeros(60)])
 
 
 def test_threads_may_not_write_one_element_though_parts_overlap() -> None:
-    o, i = UOp.range(3, 0, AxisKind.THREAD), UOp.range(4, 1)
-    place = (o * 4).minimum(6) + i
-    sink = kernel(param(0, 10).index(place).store(place.cast(f32)).end(o, i))
-    with pytest.raises(InterpretError, match="race: element 6 of parameter 0 is written by two"):
-        run_kernel(sink, [zeros(10)])
+    for outer, inner in ((AxisKind.THREAD, AxisKind.LOOP), (AxisKind.LOOP, AxisKind.THREAD)):
+        axes = UOp.range(3, 0, outer), UOp.range(4, 1, inner)
+        place = (axes[0] * 4).minimum(6) + axes[1]
+        sink = kernel(param(0, 10).index(place).store(place.cast(f32)).end(*axes))
+        with pytest.raises(InterpretError, match="race: element 6 of parameter 0 is written by"):
+            run_kernel(sink, [zeros(10)])
+
+
+def test_a_second_nest_may_not_write_what_parts_have_written() -> None:
+    parts = overlapping(lambda start, i, k: start + i).src[0]
+    i = UOp.range(1, 5)
+    other = param(0, 60).index(i + 3).store(UOp.const(f32, 3.0)).end(i)
+    for effects in ((parts, other), (other, parts)):
+        with pytest.raises(InterpretError, match="element 3 of parameter 0 is written by two it"):
+            run_kernel(kernel(*effects), [zeros(60)])
 
 
 def test_poisoned_outputs_must_be_written_before_they_are_read() -> None:

@@ -17,7 +17,7 @@ from pellucid.opt.actions import apply_action
 from pellucid.opt.axes import axes_of, end_of, size_of
 from pellucid.opt.passes import even_part
 from pellucid.opt.values import row_values
-from tests.codegen.kernels import buffers_for
+from tests.codegen.kernels import buffers_for, elementwise, old_value
 from tests.codegen.lowering import SMALL, TARGET, lowered, with_actions
 from tests.schedule.graphs import check, kernels, tensor
 from tests.schedule.test_inside import attention, product, softmax, turned
@@ -156,6 +156,22 @@ def test_a_kernel_without_rows_has_no_blocks() -> None:
     (kernel,) = kernels(check([tensor((4, 4)) + 1.0]))
     with pytest.raises(ActionError, match="no row is filled in its turns"):
         apply_action(simplify_ranges(kernel, TARGET), Action("block", 0, 4), TARGET)
+
+
+def test_a_copied_row_that_an_output_reads_has_no_blocks() -> None:
+    """Found by random lists: the row of `pack` was filled in two places."""
+    packed = apply_action(elementwise(32), Action("split", 0, 8), TARGET)
+    packed = apply_action(packed, Action("pack", 0, 1), TARGET)
+    with pytest.raises(ActionError, match="a row is read by an output, and not by a reduction"):
+        apply_action(packed, Action("block", 1, 8), TARGET)
+
+
+def test_a_nest_that_reads_what_it_stores_has_no_blocks() -> None:
+    """Found by random lists: all of one output was stored before the other read what it was."""
+    packed = apply_action(old_value(32), Action("split", 0, 8), TARGET)
+    packed = apply_action(packed, Action("pack", 0, 2), TARGET)
+    with pytest.raises(ActionError, match="the nest reads what it stores"):
+        apply_action(packed, Action("block", 1, 8), TARGET)
 
 
 def test_parts_divide_where_they_can() -> None:

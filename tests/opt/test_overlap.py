@@ -58,7 +58,7 @@ def test_there_is_one_nest_and_no_rest() -> None:
     after = act(kernels.elementwise(10), BY_FOUR)
     assert [size_of(a) for a in axes_of(after)] == [3, 4]
     assert after.src[0].op is Ops.END
-    assert [overlaps(after, a) for a in axes_of(after)] == [True, False]
+    assert [overlaps(after, a) for a in axes_of(after)] == [True, True]
     check_value(kernels.elementwise(10), after)
 
 
@@ -130,6 +130,18 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
     with pytest.raises(ActionError) as caught:
         apply_action(sink, action, TARGET)
     assert str(caught.value).splitlines()[0] == message
+
+
+def test_threads_share_rows_but_neither_parts_nor_what_is_inside_of_them() -> None:
+    """Element 6 of 10 is that of place 2 in one part of 4, and of place 0 in the next."""
+    inner = act(kernels.elementwise(10), BY_FOUR, Action("swap", 0, 1))
+    with pytest.raises(ActionError, match="two threads would store one element"):
+        act(inner, Action("thread", 0))
+    rows = act(kernels.two_axes(12, 33), Action("overlap", 1, 16))
+    assert [overlaps(rows, a) for a in axes_of(rows)] == [False, True, True]
+    columns = act(kernels.two_axes(10, 32), BY_FOUR)
+    assert [overlaps(columns, a) for a in axes_of(columns)] == [True, True, False]
+    act(columns, Action("swap", 0, 2), Action("thread", 0))
 
 
 def test_sums_that_wait_in_memory_are_not_added_to_twice() -> None:

@@ -8,7 +8,7 @@
     tensors.py    whole tensors                            structure.py   the order of a kernel
     machine.py    one work-item                            loops.py       all iterations at once
     memory.py     bounds, races                            kernels.py     launches, schedules
-    mapping.py    what is read for what
+    mapping.py    what is read for what                    overlaps.py    who may write twice
 
 Slow and obvious wins over fast: this is what every pass and every backend is compared with.
 """

@@ -7,8 +7,8 @@ the axes of ranges that it does not depend on, so broadcasting does what loops w
 
 All reads happen before all writes, which is only the same when no iteration reads what another
 one writes: `can_run_at_once` refuses kernels that read an output. Two iterations that write one
-element are an error; where parts of a loop overlap, a[min(o * 4, 6) + i], they may, but only the
-same value. Where an array would be large, the outputs' ranges are cut in blocks.
+element are an error, but for parts of a loop that overlap (overlaps.py). Where an array would be
+large, the outputs' ranges are cut in blocks.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any, Final
 import numpy as np
 
 from pellucid.core.errors import InterpretError
-from pellucid.ir.arg import AxisKind
 from pellucid.ir.interpret.arithmetic import reduce_pairs, reduce_values
 from pellucid.ir.interpret.machine import Machine, read_early
 from pellucid.ir.interpret.memory import Memory, Visitor
+from pellucid.ir.interpret.overlaps import Parts, code_of, starts_of, threads_of
 from pellucid.ir.interpret.structure import storage_of, values_used
-from pellucid.ir.interpret.values import Array, to_storage
+from pellucid.ir.interpret.values import Array
 from pellucid.ir.op import PAIR_OPS, Ops
 from pellucid.ir.uop import UOp
 
@@ -101,6 +101,7 @@ class _Nest(Machine):
         self.axes = {r: axis for axis, r in enumerate((*outputs, *inner))}
         self.sizes = {r: self.size_of(r) for r in self.axes}
         self.block: dict[UOp, Array] = {}
+        self.parts: dict[UOp, Parts] = {}
 
     def size_of(self, node: UOp) -> int:
         for below in node.src[0].toposort():
@@ -200,13 +201,28 @@ class _Nest(Machine):
         index = np.broadcast_to(address.index, (*outer, max(lanes, address.index.shape[-1])))
         if mask is not None:
             mask = np.broadcast_to(mask, index.shape)
-        if not _is_of_overlapping_parts(node):
+        starts = starts_of(node)
+        if not starts:
             self.refuse_second_write(node, index, mask)
             address.memory.write(node, index, value, mask, self.visitor)
             return
+        parts = self.parts_of(node)
+        codes = code_of(starts, self.value), code_of(threads_of(node), self.value)
+        keep = True if mask is None else mask
+        at, wanted, part, thread, keep = np.broadcast_arrays(index, value, *codes, keep)
+        at = address.memory.positions(node, at[keep], None)
+        self.refuse(node, parts.problem(at, part[keep], thread[keep]))
         before = address.memory.raw.copy()
         address.memory.write(node, index, value, mask, self.visitor)
-        self.refuse_another_value(node, index, value, mask, before)
+        self.refuse(node, parts.value_problem(at, wanted[keep], before))
+        self.taken[storage_of(node)][at] = True
+
+    def parts_of(self, node: UOp) -> Parts:
+        """What the nest has written to the memory that a STORE writes to."""
+        storage = storage_of(node)
+        if storage not in self.parts:
+            self.parts[storage] = Parts(self.shared[storage], self.taken[storage])
+        return self.parts[storage]
 
     def refuse_second_write(self, node: UOp, index: Array, mask: Any) -> None:
         """Two iterations that write one element are a race."""
@@ -222,39 +238,13 @@ class _Nest(Machine):
             element = int(np.argmax(counts)) if (counts > 1).any() else int(chosen[0])
             raise self.race(node, element, "is written by two iterations")
 
-    def refuse_another_value(
-        self, node: UOp, index: Array, value: Array, mask: Any, before: Array
-    ) -> None:
-        """Iterations of parts that overlap write what is there already, and all of them the same.
-
-        *before* is what memory held before this write.
-        """
-        taken, memory = self.taken[storage_of(node)], self.shared[storage_of(node)]
-        at, wanted, keep = np.broadcast_arrays(index, value, True if mask is None else mask)
-        at, wanted = at[keep], to_storage(memory.dtype.scalar, wanted[keep])
-        lost = at[_differs(memory.raw[at], wanted)]
-        changed = np.flatnonzero(taken & _differs(before, memory.raw))
-        for element in (*lost[:1], *changed[:1]):
-            raise self.race(node, int(element), "is written with two values")
-        taken[at] = True
+    def refuse(self, node: UOp, found: tuple[int, str] | None) -> None:
+        """Raise what is wrong with a write, if anything is."""
+        if found is not None:
+            raise self.race(node, *found)
 
     def race(self, node: UOp, element: int, problem: str) -> InterpretError:
         """The error of two iterations that both write an element."""
         name = self.shared[storage_of(node)].name
         what = f"element {element} of {name} {problem}"
         return InterpretError(InterpretError.RACE, what, node=node, at=None)
-
-
-def _is_of_overlapping_parts(store: UOp) -> bool:
-    """True for a STORE to a part of a loop that starts at the lesser of two places, in one thread.
-
-    This is what the action `overlap` makes.
-    """
-    starts = [n for n in store.src[0].src[1].toposort() if n.op is Ops.MIN]
-    kinds = {r.arg.kind for start in starts for r in start.ranges}
-    return bool(kinds) and AxisKind.THREAD not in kinds
-
-
-def _differs(left: Array, right: Array) -> Array:
-    """Where two arrays do not hold the same; NaN is NaN."""
-    return np.asarray((left != right) & ((left == left) | (right == right)))
