@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pellucid.engine.storage import Storage, stored_buffer
-from pellucid.ir.op import Ops
+from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp
 
 LONGEST: Final = 256
@@ -32,6 +32,8 @@ class Past(NamedTuple):
 # Both hang on the nodes themselves, as they are asked for at every node.
 _keep_past: Callable[[UOp, Past | None], None] = UOp.__dict__["_past"].__set__
 _keep_leaf: Callable[[UOp, tuple[weakref.ref[Storage], int]], None] = UOp.__dict__["_leaf"].__set__
+_leaf_ops: set[Op] = set()
+"""The ops of all nodes that ever stood for a leaf: others need not be asked."""
 
 
 def mark_leaf(node: UOp, storage: Storage) -> None:
@@ -39,6 +41,7 @@ def mark_leaf(node: UOp, storage: Storage) -> None:
 
     Several nodes may: the lazy value that older graphs hold, and the realised one.
     """
+    _leaf_ops.add(node.op)
     _keep_leaf(node, (weakref.ref(storage), storage.leaf_version))
 
 
@@ -70,8 +73,7 @@ def past_of(buffer: UOp) -> Past | None:
 
 def pasts_of(buffers: Iterable[UOp]) -> list[tuple[UOp, Past]]:
     """List those of *buffers* of which it is known how they were computed."""
-    found = [(buffer, getattr(buffer, "_past", None)) for buffer in buffers]
-    return [(buffer, past) for buffer, past in found if past is not None]
+    return [(b, past) for b in buffers if (past := getattr(b, "_past", None)) is not None]
 
 
 def forget(buffer: UOp) -> None:
@@ -112,9 +114,7 @@ def past_for(expression: UOp, buffers: Iterable[UOp] | None = None) -> Past | No
     """
     root = expression.src[0] if expression.op is Ops.LEAF else expression
     if buffers is not None and not pasts_of(buffers):  # the first leaf decides
-        below = _floats_below(root, through_pasts=False)
-        has_leaf = any(leaf_at(node) is not None for node in below)
-        return Past(expression, 1) if has_leaf else None
+        return Past(expression, 1) if _reaches_leaf(root) else None
     has_leaf, pasts = _directly_below(root)
     if not (has_leaf or any(past.expression and _has_leaf(past.expression) for past in pasts)):
         return None
@@ -199,6 +199,23 @@ def _leaves_below(root: UOp) -> Iterator[Storage]:
         storage = leaf_at(node)
         if storage is not None:
             yield storage
+
+
+def _reaches_leaf(root: UOp) -> bool:
+    """Whether a leaf is below *root*, where no buffer has a past."""
+    seen: set[UOp] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen or not node.dtype.is_float:
+            continue
+        seen.add(node)
+        op = node.op
+        if op in _leaf_ops and leaf_at(node) is not None:
+            return True
+        if op is not Ops.DETACH:
+            stack += node.src[::-1]
+    return False
 
 
 def _directly_below(root: UOp) -> tuple[bool, list[Past]]:

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pellucid.core import observe
 from pellucid.core.options import code_key, current_options
@@ -27,12 +26,12 @@ from pellucid.engine.structure import Structure
 from pellucid.ir import origin
 from pellucid.ir.arg import CheckArg
 from pellucid.ir.uop import UOp
+from pellucid.runtime.allocator import Block
 
 MOST_KNOWN: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """What is asked for: storages, what they mean, and the key under which that is known."""
 
     storages: Sequence[Storage]
@@ -41,13 +40,14 @@ class Request:
     key: tuple[Any, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(NamedTuple):
     """How to answer a request."""
 
     prepared: Prepared
     results: tuple[int, ...]
     """For each storage: a buffer that is made, or -1 - a buffer that is given (done in place)."""
+    kinds: tuple[Kind | None, ...]
+    """For each storage: what the buffer is that is made for it."""
     checks: tuple[tuple[int, CheckArg], ...]
     """Flags, by the number of the buffer that is made."""
     named: tuple[int, ...]
@@ -87,7 +87,8 @@ def answer(request: Request) -> bool:
     known = _known.get(request.key)
     if known is None:
         return False
-    _known.move_to_end(request.key)
+    if len(_known) > MOST_KNOWN // 2:  # before that, nobody asks which was used last
+        _known.move_to_end(request.key)
     _run(known, request)
     return True
 
@@ -109,7 +110,14 @@ def learn(request: Request, compiled: UOp, promised: promise.Promise) -> bool:
     results = tuple([numbers[node] for node in stored if node is not None])
     checks = tuple([(numbers[node], check) for node, check in promised.checks])
     shared = [n for n in dict.fromkeys(results) if n >= 0 and results.count(n) > 1]
-    known = Known(prepared, results, checks, (*shared, *(number for number, _ in checks)))
+    kinds = tuple(
+        [
+            Kind(prepared.made[number].like, node.known_shape) if number >= 0 else None
+            for number, node in zip(results, request.nodes, strict=True)
+        ]
+    )
+    named = (*shared, *(number for number, _ in checks))
+    known = Known(prepared, results, kinds, checks, named)
     _known[request.key] = known
     if len(_known) > MOST_KNOWN:
         _known.popitem(last=False)
@@ -125,13 +133,20 @@ def forget() -> None:
 def _run(known: Known, request: Request) -> None:
     given = request.structure.buffers
     made = known.prepared.run([block_of(buffer) for buffer in given])
+    named = _named(known, made) if known.named else {}
+    for storage, node, number, kind in zip(
+        request.storages, request.nodes, known.results, known.kinds, strict=True
+    ):
+        buffer = named.get(number) if kind is not None else given[-1 - number]
+        if buffer is not None:
+            promise.replace(storage, node, buffer.reshape(node.known_shape))
+        elif kind is not None:
+            promise.settle(storage, node, given, made[number], kind)
+
+
+def _named(known: Known, made: Sequence[Block]) -> dict[int, UOp]:
+    """Make the nodes that are needed at once, and look at the flags among them."""
     likes = [one.like for one in known.prepared.made]
     named = {number: node_on(made[number], likes[number]) for number in known.named}
     raise_failed_checks((named[number], check) for number, check in known.checks)
-    for storage, node, number in zip(request.storages, request.nodes, known.results, strict=True):
-        buffer = named.get(number) if number >= 0 else given[-1 - number]
-        if buffer is None:
-            kind = Kind(likes[number], node.known_shape)
-            promise.settle(storage, node, given, made[number], kind)
-        else:
-            promise.replace(storage, node, buffer.reshape(node.known_shape))
+    return named

@@ -58,7 +58,7 @@ class Prepared:
             for place in places:
                 words[place] = block.address
         results = self._allocated(self.made)
-        own = self._allocated(self.own)  # held until the tape has been played
+        own = self._allocated(self.own) if self.own else None  # held until the tape has been played
         self.tape.run()
         del own
         return results

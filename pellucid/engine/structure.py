@@ -18,8 +18,7 @@ What says nothing about values (LEAF with its number, DETACH) leaves no trace in
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
@@ -28,8 +27,7 @@ _BUFFER, _CHECK, _EXPAND, _WRITE = Ops.BUFFER, Ops.CHECK, Ops.EXPAND, Ops.WRITE
 _DETACH, _LEAF = Ops.DETACH, Ops.LEAF
 
 
-@dataclass(frozen=True, slots=True)
-class Structure:
+class Structure(NamedTuple):
     """A graph's structure: its key, and the BUFFERs that take part, in order."""
 
     key: tuple[Any, ...]

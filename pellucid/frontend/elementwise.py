@@ -84,26 +84,30 @@ class Elementwise(Movement):
         node = buffer_with(data, dtype, self._storage.device).reshape(array.shape)
         return self._from(node, self._storage.device)
 
-    def _pair(self, other: Operand, name: str, *, reverse: bool = False) -> tuple[UOp, UOp]:
-        """Both operands as nodes of one type and shape."""
+    def _operands(self, other: Operand, name: str) -> tuple[UOp, UOp, Shape]:
+        """Both operands as nodes of one type and shape, and the shape."""
+        shape = self._shape
         if isinstance(other, Number):
-            literal = _weak_literal(other, self._dtype, name, self._shape)
-            mine = self.uop.cast(literal.dtype)
-            return (literal, mine) if reverse else (mine, literal)
+            literal = _weak_literal(other, self._dtype, name, shape)
+            return self.uop.cast(literal.dtype), literal, shape
         right = self._lift(other, name)
         dtype = self._dtype
         if right._dtype is not dtype:
             dtype = promote(dtype, right._dtype, default_float=default_float())
-        shape = self._shape
+        first, second = self.uop.cast(dtype), right.uop.cast(dtype)
         if right._shape != shape:
             shape = arguments.broadcast(shape, right._shape, name=name)
-        first = self.uop.cast(dtype).expand(shape)
-        second = right.uop.cast(dtype).expand(shape)
+            first, second = first.expand(shape), second.expand(shape)
+        return first, second, shape
+
+    def _pair(self, other: Operand, name: str, *, reverse: bool = False) -> tuple[UOp, UOp]:
+        """Both operands as nodes of one type and shape."""
+        first, second, _ = self._operands(other, name)
         return (second, first) if reverse else (first, second)
 
-    def _binary(self, other: Operand, op: Op, name: str, *, reverse: bool = False) -> Self:
-        left, right = self._pair(other, name, reverse=reverse)
-        return self._value(UOp.make(op, left, right))
+    def _binary(self, other: Operand, op: Op, name: str) -> Self:
+        left, right, shape = self._operands(other, name)
+        return self._value(UOp.make(op, left, right), shape)
 
     def _not_bool(self, name: str, *others: Operand) -> None:
         if self._dtype.is_bool and all(
@@ -178,8 +182,9 @@ class Elementwise(Movement):
         return self._value(left + _negated(right))
 
     def __mul__(self, other: Operand) -> Self:
-        left, right = self._pair(other, "mul")
-        return self._value((left & right) if left.dtype.is_bool else left * right)
+        left, right, shape = self._operands(other, "mul")
+        op = Ops.AND if left.dtype.is_bool else Ops.MUL
+        return self._value(UOp.make(op, left, right), shape)
 
     def __rmul__(self, other: Operand) -> Self:
         return self * other

@@ -85,13 +85,17 @@ class Value:
         return made
 
     @classmethod
-    def _from(cls, node: UOp, device: str) -> Self:
-        """A tensor of its own with the value of *node*, computed from others."""
+    def _from(cls, node: UOp, device: str, shape: Shape | None = None) -> Self:
+        """A tensor of its own with the value of *node*, computed from others.
+
+        shape: that of the node, where it is known: the node need not be asked then.
+        """
         if not grad_enabled.get() and node.dtype.is_float:
             node = UOp.make(Ops.DETACH, node)
         if current_options().trace:
             _trace(node)
-        return cls._on(Storage(node, device), None, node.known_shape, node.dtype)
+        known = node.known_shape if shape is None else shape
+        return cls._on(Storage(node, device), None, known, node.dtype)
 
     @classmethod
     def _leaf(cls, node: UOp, device: str, requires_grad: bool | None) -> Self:
@@ -122,9 +126,9 @@ class Value:
         window = Window(self._window, op, arg)
         return self._on(self._storage, window, shape, dtype or self._dtype)
 
-    def _value(self, node: UOp) -> Self:
-        """A value of its own, on the device of this one."""
-        return self._from(node, self._storage.device)
+    def _value(self, node: UOp, shape: Shape | None = None) -> Self:
+        """A value of its own, on the device of this one; shape: as for `_from`."""
+        return self._from(node, self._storage.device, shape)
 
     # ---- questions ------------------------------------------------------------------------------
 
@@ -204,7 +208,7 @@ class Value:
 
         It never changes a value and never cuts a gradient.
         """
-        realize_storages([self._storage, *(o._storage for o in others)])
+        realize_storages([self._storage, *[o._storage for o in others]])
         return self
 
     def _check_device(self, other: Value, name: str) -> None:

@@ -37,6 +37,8 @@ _lock = threading.RLock()
 _dead: deque[_Reference] = deque()
 _clearing: list[bool] = []
 _buffer_ids = itertools.count()
+_MISSING: Final = object()
+"""In place of a fact that was not asked for yet: an exception would take four times as long."""
 
 
 class _Reference(weakref.ref["UOp"]):
@@ -91,21 +93,24 @@ class fact(Generic[T]):  # noqa: N801  (used as a decorator)
     def __get__(self, node: UOp | None, owner: type) -> T | fact[T]:
         if node is None:
             return self
-        try:
-            return getattr(node, self.slot)  # type: ignore[no-any-return]
-        except AttributeError:
-            return self.fill(node)
+        found: Any = getattr(node, self.slot, _MISSING)
+        return self.fill(node) if found is _MISSING else found
 
     def __call__(self, node: UOp) -> T:
         """Use as a function: for facts that other modules define."""
-        try:
-            return getattr(node, self.slot)  # type: ignore[no-any-return]
-        except AttributeError:
-            return self.fill(node)
+        found: Any = getattr(node, self.slot, _MISSING)
+        return self.fill(node) if found is _MISSING else found
 
     def fill(self, node: UOp) -> T:
         """Compute the fact for *node*, after all sources that lack it."""
         slot, compute, keep = self.slot, self.compute, self.keep
+        for source in node.src:
+            if not hasattr(source, slot):
+                break
+        else:  # as for every node that is asked as soon as it is made
+            value = compute(node)
+            keep(node, value)
+            return value
         stack = [node]
         while stack:
             top = stack[-1]
@@ -243,7 +248,7 @@ class UOp:
 
     def alu(self, op: Op, *others: UOp | Scalar) -> UOp:
         """An elementwise op with this node as first source; numbers become literals like it."""
-        return UOp.make(op, self, *(self._other(o) for o in others))
+        return UOp.make(op, self, *[self._other(o) for o in others])
 
     def __add__(self, other: UOp | Scalar) -> UOp:
         return self.alu(Ops.ADD, other)
@@ -331,6 +336,8 @@ class UOp:
 
     def cast(self, dtype: DType) -> UOp:
         """Convert to *dtype* (lanes are kept)."""
+        if dtype is self.dtype:
+            return self
         dtype = dtype.vec(self.dtype.lanes)
         return self if dtype is self.dtype else UOp(Ops.CAST, dtype, (self,))
 
@@ -435,7 +442,9 @@ class UOp:
     @property
     def known_shape(self) -> Shape:
         """The shape, where the caller knows that there is one."""
-        shape = self.shape
+        shape: Shape | None = getattr(self, "_shape", None)
+        if shape is None:
+            shape = self.shape
         if shape is None:
             raise TypeError(f"{self!r} has no shape")
         return shape

@@ -121,12 +121,19 @@ class HostAllocator:
         Errors: AllocationError, at once, when the memory is not there.
         """
         capacity = size_class(size_bytes)
-        with self._lock:
-            returned = self._returned
-            if returned:
-                if len(returned) == 1 and returned[0][1] == capacity:
+        returned = self._returned
+        if len(returned) == 1:  # no lock: whoever takes a span from the queue has it alone
+            try:
+                span = returned.popleft()
+            except IndexError:
+                pass  # another thread was faster
+            else:
+                if span[1] == capacity:
                     self._num_reused += 1  # it is counted as in use until it is sorted in
-                    return Block(returned.popleft(), returned)
+                    return Block(span, returned)
+                returned.append(span)
+        with self._lock:
+            if returned:
                 self._collect()
             spans = self._free.get(capacity)
             block = self._reused(spans.pop()) if spans else self._fresh(capacity, size_bytes)
