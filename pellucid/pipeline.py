@@ -60,6 +60,7 @@ from pellucid.render import CRenderer, LLVMRenderer, Renderer
 from pellucid.runtime.device import Device
 from pellucid.runtime.diskcache import content_key, current_cache
 from pellucid.schedule.inside import place_inside
+from pellucid.schedule.keep_rows import keep_rows
 from pellucid.schedule.kernels import cut_kernels
 from pellucid.schedule.memory import plan_memory
 from pellucid.schedule.normalise import normalise
@@ -133,6 +134,13 @@ SCHEDULE_PIPELINE = checked(
                 "scores of an attention are larger than what they are made of, so each kernel "
                 "that uses them makes them, a row at a time"
             ),
+            after={"assign_ranges": "who reads a value, and at which indices, is known then"},
+        ),
+        Stage(
+            keep_rows,
+            TENSOR,
+            TENSOR,
+            why="what a kernel needs of one row only is made there, and never leaves the cache",
             after={"assign_ranges": "who reads a value, and at which indices, is known then"},
         ),
         Stage(

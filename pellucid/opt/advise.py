@@ -51,7 +51,12 @@ class _Advice:
 
     def give(self) -> None:
         """Go through the parameters that are too large for the second cache, by slot."""
-        large = [slot for slot, count in self.bytes.items() if count > self.target.l2_bytes]
+        known = {hint.slot for hint in self.sink.arg.hints}
+        large = [
+            slot
+            for slot, count in self.bytes.items()
+            if count > self.target.l2_bytes and slot not in known
+        ]
         if not large:
             return
         stores = [n for n in self.sink.toposort() if n.op is Ops.STORE]

@@ -79,6 +79,8 @@ def choose(sink: UOp, target: Target) -> Plan:
     if has_nests(sink):
         plan_blocks(plan)
         _plan_each(plan)
+        if not any(action.kind == "block" for action in plan.actions):
+            advise(plan)
         return plan
     if plan_dots(plan) or plan_windows(plan) or plan_narrow(plan) or plan_tiles(plan):
         return plan

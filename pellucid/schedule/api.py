@@ -5,6 +5,7 @@ Form before: TENSOR. After: SCHEDULE.
     normalise       storage becomes parameters; what says nothing about values is dropped
     assign_ranges   consumers first: who computes what at which indices; what is stored, and why
     place_inside    scores of attentions are made by each kernel that uses them
+    keep_rows       what a kernel needs of one row only is made there, in local memory
     order_drafts    what must run before what; which writes are in place
     share_kernels   kernels over the same ranges with something in common become one
     cut_kernels     one SINK for each, numbered by structure
@@ -32,6 +33,7 @@ from pellucid.schedule.cache import Template, schedule_cache
 from pellucid.schedule.draft import Plan, base_of
 from pellucid.schedule.facts import Facts
 from pellucid.schedule.inside import place_inside
+from pellucid.schedule.keep_rows import keep_rows
 from pellucid.schedule.kernels import Cut, Storage, cut_kernels
 from pellucid.schedule.memory import plan_memory
 from pellucid.schedule.normalise import Normal, hand_lines_on, normalise
@@ -110,6 +112,7 @@ def make_template(
         stored = [base_of(output) for output in sink.src]
         flags = [base_of(node.src[1]) for node in plan.order if node.op is Ops.CHECK]
         kept = {*stored, *flags}
+        keep_rows(plan, kept)
         order = order_drafts(plan, pending, kept)
         units = share_kernels(plan, order)
         cut = cut_kernels(plan, order, units, kept, default_device)

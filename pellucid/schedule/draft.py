@@ -36,7 +36,9 @@ class Draft:
     leading: sets of ranges that stand outermost, each a part of the next: reductions in it depend
         on those ranges alone, and run once for each of their values.
     contracts: it has a reduction that wants tiles (a matrix product).
+    multiplies: such a reduction is a sum of products.
     inside: versions that it makes for itself, in this order, in each turn of its *outer* ranges.
+    row_reads: where it reads these itself; `reads` has what they are made of instead.
     """
 
     number: int
@@ -60,8 +62,10 @@ class Draft:
     loops: set[Shape] = field(default_factory=set)
     leading: set[frozenset[UOp]] = field(default_factory=set)
     contracts: bool = False
+    multiplies: bool = False
     inside: dict[UOp, Inside] = field(default_factory=dict)
     outer: tuple[UOp, ...] = ()
+    row_reads: dict[UOp, dict[Use, int]] = field(default_factory=dict)
 
     def lead(self, ranges: frozenset[UOp]) -> bool:
         """Let *ranges* stand outermost; False, and no change, where other reductions forbid it."""

@@ -24,18 +24,20 @@ from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan
-from pellucid.schedule.views import Index, Use
+from pellucid.schedule.views import Index, Use, flat_index
 
 
 @dataclass(frozen=True)
 class Inside:
     """Scores that a kernel makes: their draft, and for each of its RANGEs that of the kernel.
 
-    None stands for the RANGE along the row, for which there is a loop of its own.
+    None stands for the RANGE along the row, for which there is a loop of its own. The row lies in
+    memory of its own, or in that of an earlier one (keep_rows.py).
     """
 
     draft: Draft
     places: tuple[UOp | None, ...]
+    memory: Draft | None = None
 
     @property
     def bound(self) -> dict[UOp, UOp]:
@@ -53,6 +55,12 @@ class Inside:
     def size(self) -> int:
         """Elements of a row."""
         return math.prod(int(r.src[0].arg) for r in self.inner)
+
+    def position(self, index: Index) -> UOp:
+        """Where in the row the element at *index*, one for each axis, is."""
+        axes = zip(self.draft.root.known_shape, self.draft.value_use[0], index, strict=True)
+        along = [(size, place) for size, own, place in axes if own in self.inner]
+        return flat_index(tuple(size for size, _ in along), tuple(place for _, place in along))
 
 
 def place_inside(plan: Plan, scores: Collection[UOp]) -> bool:
@@ -131,5 +139,6 @@ class _Placing:
         """Write down in the draft what was found: scores in the order in which they are made."""
         depth = len(self.outer)
         self.draft.inside = self.inside
+        self.draft.row_reads = {v: uses for v, uses in self.draft.reads.items() if v in self.made}
         self.draft.outer = self.draft.ranges[:depth]
         self.draft.reads = self.reads

@@ -153,7 +153,8 @@ class _Cutter:
 
     def call_kernel(self, unit: Unit, outside: set[UOp]) -> None:
         registers: dict[UOp, UOp] = {}
-        self.rows: dict[UOp, UOp] = {}  # scores that are made here -> local memory that holds a row
+        self.rows: dict[UOp, UOp] = {}  # what is made here -> local memory that holds a row
+        self.memory: dict[Draft, UOp] = {}
         stores: list[tuple[Draft, UOp]] = []
         reasons: list[str] = []
         for draft in unit.drafts:
@@ -161,7 +162,7 @@ class _Cutter:
                 if version not in self.rows:
                     self.rows[version] = self.filled(made, draft, registers)
             value = self.values.settle(self.values.stored_value(draft)).substitute(registers)
-            value = value.substitute(self.rows_read_by(value, draft))
+            value = value.substitute(self.rows_read_by(draft, draft, {}))
             handle = self.values.handle(draft.root)
             registers[handle.index(draft.store_index)] = value
             if draft.root not in outside and draft.base is None:
@@ -179,30 +180,36 @@ class _Cutter:
         if stores:
             self.add_kernel(unit, stores, reasons)
 
-    # ---- scores that are made inside of a kernel -------------------------------------------------
+    # ---- rows that are made inside of a kernel ---------------------------------------------------
 
-    def rows_read_by(self, value: UOp, user: Draft) -> dict[UOp, UOp]:
-        """What each read of scores in *value* becomes: a read of a row in local memory."""
+    def rows_read_by(self, reader: Draft, home: Draft, moved: dict[UOp, UOp]) -> dict[UOp, UOp]:
+        """What each read of what *home* makes becomes: a read of a row in local memory.
+
+        *moved*: for RANGEs of the reader, those of its place in the home.
+        """
         exchange: dict[UOp, UOp] = {}
-        handles = {self.values.handle(version): version for version in user.inside}
-        for node in value.toposort():
-            if node.op is Ops.INDEX and node.src[0] in handles:
-                version = handles[node.src[0]]
-                along = [r for r in node.src[1].ranges if r not in user.outer]
-                assert len(along) == 1, "scores are read along a row"
-                exchange[node] = self.rows[version].index(along[0])
+        reads = {**reader.reads, **reader.row_reads}
+        for version, made in home.inside.items():
+            for use in reads.get(version, {}):
+                read = self.values.read(version, use).substitute(moved)
+                valid = read.src[2] if len(read.src) > 2 else None
+                place = made.position(use[0]).substitute(moved)
+                exchange[read] = self.rows[version].index(place, valid)
         return exchange
 
-    def filled(self, made: Inside, user: Draft, registers: dict[UOp, UOp]) -> UOp:
-        """Local memory, after a row of scores has been computed there."""
-        draft, (axis,) = made.draft, made.inner
-        arg = DefineArg(AddrSpace.LOCAL, len(self.rows), made.size)
-        row = UOp(Ops.DEFINE, draft.root.dtype, (), arg)
-        along = self.fresh(axis)
+    def filled(self, made: Inside, home: Draft, registers: dict[UOp, UOp]) -> UOp:
+        """Local memory, after a row of a value has been computed there."""
+        draft = made.draft
+        arg = DefineArg(AddrSpace.LOCAL, len(self.memory), made.size)
+        new = UOp(Ops.DEFINE, draft.root.dtype, (), arg)
+        row = self.memory.setdefault(made.memory or draft, new)
+        along = {axis: self.fresh(axis) for axis in made.inner}
+        moved = {**made.bound, **along}
         value = self.values.settle(self.values.stored_value(draft))
-        value = value.substitute({**made.bound, axis: along}).substitute(registers)
-        value = value.substitute(self.rows_read_by(value, user))
-        return row.after(row.index(along).store(value).end(along))
+        value = value.substitute(moved).substitute(registers)
+        value = value.substitute(self.rows_read_by(draft, home, moved))
+        place = made.position(draft.value_use[0]).substitute(moved)
+        return row.after(row.index(place).store(value).end(*along.values()))
 
     def fresh(self, axis: UOp) -> UOp:
         """A RANGE as *axis*, for the loop along a row."""
@@ -223,8 +230,8 @@ class _Cutter:
         first = unit.drafts[0]
         reason = "; ".join(dict.fromkeys(reasons))
         body = nested(stores, 0)
-        if first.inside:  # the loops that rows are filled in stand by themselves
-            depth = len(first.outer)
+        depth = max(len(draft.outer) for draft in unit.drafts)
+        if depth:  # the loops that rows are filled in stand by themselves
             body = body.src[0].end(*body.src[1 + depth :]).end(*body.src[1 : 1 + depth])
         self.add_body(body, reason, unit.drafts, first.ordered)
 

@@ -77,6 +77,13 @@ def _only_ranges(index: Iterable[UOp]) -> tuple[UOp, ...]:
     return tuple(position for position in index if position.op is Ops.RANGE)
 
 
+def _adds_products(node: UOp) -> bool:
+    value = node.src[0]
+    while value.op is Ops.CAST:
+        value = value.src[0]
+    return node.arg.op is Ops.ADD and value.op is Ops.MUL
+
+
 def assign_ranges(sink: UOp, facts: Facts, order: Sequence[UOp], asked: dict[UOp, str]) -> Plan:
     """Walk the graph consumers first; *asked* says which nodes are stored in any case, and why."""
     return _Walk(Plan(list(order), facts), asked).run()
@@ -238,7 +245,9 @@ class _Walk:
         if sizes:
             draft.loops.add(sizes)
             draft.leading.add(outermost(draft, use, self.plan.around))
-            draft.contracts |= self.facts.rows[node].contracts
+            contracts = self.facts.rows[node].contracts
+            draft.contracts |= contracts
+            draft.multiplies |= contracts and _adds_products(node)
         runs = min(evaluations, executions(draft, use, self.plan.around))
         return runs * math.prod(sizes)
 

@@ -128,7 +128,7 @@ class _Sharing:
     def nests(self, draft: Draft, unit: Unit) -> bool:
         """True when the loops are the same, or those of one are the outer loops of the other."""
         if draft.inside or unit.makes_scores:
-            return self.makes_same_rows(draft, unit)
+            return self.makes_same_rows(draft, unit) or self.follows_rows(draft, unit)
         if draft.ranges == unit.ranges:
             return all(d.ranges == draft.ranges for d in unit.drafts) or draft.base is None
         shared = min(len(draft.ranges), len(unit.ranges))
@@ -146,6 +146,12 @@ class _Sharing:
             other.outer == draft.outer and not other.inside.items().isdisjoint(draft.inside.items())
             for other in unit.drafts
         )
+
+    def follows_rows(self, draft: Draft, unit: Unit) -> bool:
+        """True when a draft uses what a unit makes of rows at the same element, and no more."""
+        plain = not (draft.inside or draft.loops) and draft.base is None
+        plain = plain and not any(other.multiplies for other in unit.drafts)
+        return plain and draft.ranges == unit.ranges and self.is_joined(draft, unit)
 
     def is_of_rows(self, draft: Draft) -> bool:
         """True for a reduction of rows, each of which stays in cache; enough rows for all cores."""
