@@ -209,7 +209,11 @@ def pipeline_pages(module: ModuleType) -> Iterator[Page]:
 
 LAST_STEPS = {
     "linearize": ["pellucid.codegen.linearize"],
-    "render": ["pellucid.render.renderer", "pellucid.render.llvm", "pellucid.render.c"],
+    "render": [
+        "pellucid.render.renderer",
+        "pellucid.render.llvm.__init__",
+        "pellucid.render.c.__init__",
+    ],
     "compile": ["pellucid.runtime.toolchain_llvm", "pellucid.runtime.toolchain_c"],
     "load and run": ["pellucid.runtime.loader", "pellucid.runtime.program"],
 }

@@ -21,10 +21,10 @@ from pellucid.core.target import LOSSY_FEATURES, Target
 from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.render.renderer import is_register, storage_of, value_of
+from pellucid.render.program import is_register, storage_of, value_of
 
 if TYPE_CHECKING:
-    from pellucid.render.llvm import LLVMWriter
+    from pellucid.render.llvm.writer import LLVMWriter
 
 TILE: Final = "x86_amx"
 TILE_ROWS: Final = "16"
