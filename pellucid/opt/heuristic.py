@@ -330,10 +330,12 @@ def _read_rows_together(costs: Costs, tile: _Tile, lanes: dict[UOp, int], most: 
     Memory is asked for ahead along each of the rows, which is more than along one alone.
     """
     sums = list(reductions(costs.sink))
-    if len(sums) > 1 or sums[0].src[-1] not in lanes:
+    loops = {node.src[1:] for node in sums}
+    if len(loops) < len(sums) or any(node.src[-1] not in lanes for node in sums):
         return
     outputs = [a for a in costs.axes if a not in costs.reduced]
-    row = outputs[-1] if outputs and set(outputs) == set(sums[0].ranges) else None
+    is_of_rows = outputs and all(set(outputs) == set(node.ranges) for node in sums)
+    row = outputs[-1] if is_of_rows else None
     is_far = bytes_of(a for a in costs.accesses if a.src[0].op is Ops.PARAM) > costs.target.l2_bytes
     if is_far and row is not None and (size_of(row) or 1) >= most >= 2:
         tile.copies[row] = balanced(size_of(row) or 1, most)

@@ -50,15 +50,16 @@ def _loop_of_rows(sink: UOp) -> UOp | None:
         return None
     axis = effect.src[-1]
     plain = all(len(fill.src) == 2 and fill.src[1].op is Ops.END for fill in fills)
-    if not any(_is_of_products(fill) for fill in fills):
-        return None  # rows that are computed element by element gain nothing from blocks
+    if not any(_is_of_products(fill, axis) for fill in fills):
+        return None  # nothing that is loaded for one row serves another one
     return axis if plain and any(axis in fill.ranges for fill in fills) else None
 
 
-def _is_of_products(fill: UOp) -> bool:
-    """True where a row is filled with sums of products."""
+def _is_of_products(fill: UOp, axis: UOp) -> bool:
+    """True where a row is filled with sums of products, of which one factor serves all rows."""
     below = fill.src[1].toposort(lambda n: n.op is not Ops.AFTER)
-    return any(n.op is Ops.REDUCE and n.src[0].op is Ops.MUL for n in below)
+    products = (n.src[0] for n in below if n.op is Ops.REDUCE and n.src[0].op is Ops.MUL)
+    return any(axis not in factor.ranges for product in products for factor in product.src)
 
 
 def even_part(size: int, most: int) -> int:

@@ -5,6 +5,7 @@ more drafts.
 
     m = relu(x); m * 2; m + y      three drafts over (i, j)         ->  one kernel, loads x once
     x.sum(1), (x * x).sum(1)       the same ranges of one input     ->  one kernel, one loop
+    x[:, :9].sum(1), x[:, 9:].sum(1)       parts of the same rows   ->  one kernel, a loop for each
     m = x.mean(1); x - m           over (i), over (i, j)            ->  one kernel, stores m in i
 
 A draft may join a unit when it depends on the unit only at exactly the element it computes itself
@@ -22,9 +23,10 @@ make the same scores (inside.py) in the same turns of the same loops make them o
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from pellucid.ir.op import Shape
+from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan
 from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES, ROWS_PER_CORE, SMALL_WORK
@@ -72,6 +74,14 @@ class Unit:
 def share_kernels(plan: Plan, order: Order) -> list[Unit]:
     """Group drafts into units; the units are in an order in which they can run."""
     return _Sharing(plan, order).run()
+
+
+def terms_of(index: UOp) -> Iterator[UOp]:
+    """What is added up to an index: the RANGEs among it move along memory by one."""
+    for part in index.src if index.op is Ops.ADD else ():
+        yield from terms_of(part)
+    if index.op is not Ops.ADD:
+        yield index
 
 
 class _Sharing:
@@ -176,12 +186,26 @@ class _Sharing:
         if len(unit.reads | draft.reads.keys()) + len(unit.writes) >= MAX_BUFFERS:
             return False
         is_apart = unit.loops and draft.loops and unit.loops != draft.loops
-        if is_apart and not unit.makes_scores:
+        if is_apart and not (unit.makes_scores or self.share_rows(draft, unit)):
             return False
         if self.least_level(draft, unit) >= unit.user_level:
             return False
         inside = [d for d in self.order.before[draft] if self.unit_of[d] is unit]
         return all(self.same_element(draft, needed) for needed in inside)
+
+    def share_rows(self, draft: Draft, unit: Unit) -> bool:
+        """True for reductions of parts of the same rows, each of which lies in one piece."""
+        drafts = (draft, *unit.drafts)
+        same = all(d.ranges == draft.ranges and d.reads.keys() == unit.reads for d in drafts)
+        return same and bool(draft.ranges) and all(map(self.is_along_memory, drafts))
+
+    def is_along_memory(self, draft: Draft) -> bool:
+        """True for a reduction whose innermost loop runs over neighbours in memory."""
+        indices = [index for uses in draft.reads.values() for index, _ in uses if index]
+        fastest = [[t for t in terms_of(index[-1]) if t.op is Ops.RANGE] for index in indices]
+        return not draft.contracts and all(
+            found and not any(r in draft.ranges for r in found) for found in fastest
+        )
 
     def same_element(self, draft: Draft, needed: Draft) -> bool:
         """True when *draft* comes after *needed* only because of the element that both are at."""
@@ -211,8 +235,15 @@ class _Sharing:
         if bool(unit.loops) != bool(draft.loops):
             return False
         if unit.loops:
+            if all(self.is_small(each) for each in (draft, *unit.drafts)):
+                return True
             return draft.reads.keys() <= unit.reads or draft.reads.keys() >= unit.reads
         return draft.num_iterations <= SMALL_KERNEL or bool(draft.reads.keys() & unit.reads)
+
+    def is_small(self, draft: Draft) -> bool:
+        """True where starting a kernel would take longer than running it."""
+        longest = max((math.prod(sizes) for sizes in draft.loops), default=1)
+        return draft.num_iterations * longest <= SMALL_KERNEL
 
     # ---- order -----------------------------------------------------------------------------------
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from pellucid import Tensor
+from pellucid import Tensor, nn
+from pellucid.core.target import host_target
 
 ROWS, WIDTH, CLASSES = 256, 512, 512
 _numbers = np.random.default_rng(0)
 X = _numbers.standard_normal((ROWS, WIDTH)).astype(np.float32)
 W = _numbers.standard_normal(WIDTH).astype(np.float32)
 IMAGES = _numbers.standard_normal((8, 16, 14, 14)).astype(np.float32)
+LARGE_IMAGES = _numbers.standard_normal((64, 16, 16, 16)).astype(np.float32)
+ROWS_OF_RUNS = _numbers.standard_normal((1024, 256)).astype(np.float32)
 _CHANNEL = (0, 2, 3)
 
 
@@ -71,10 +75,60 @@ CASES: dict[str, Case] = {
         lambda x: [x[:, :256].sum(-1), x[:, 256:].sum(-1)],
         lambda x: [x[:, :256].sum(1), x[:, 256:].sum(1)],
     ),
+    "sums over disjoint ranges of unequal length": (
+        X,
+        lambda x: [x[:, :200].sum(-1), x[:, 200:].sum(-1)],
+        lambda x: [x[:, :200].sum(1), x[:, 200:].sum(1)],
+    ),
+    "different reductions of parts of rows": (
+        X,
+        lambda x: [x[:, :100].amax(-1), x[:, 100:300].sum(-1), x[:, 300:].amin(-1)],
+        lambda x: [x[:, :100].max(1), x[:, 100:300].sum(1), x[:, 300:].min(1)],
+    ),
     "sums of halves": (
         X,
         lambda x: [x[:128].sum(), x[128:].sum()],
         lambda x: [x[:128].sum(), x[128:].sum()],
+    ),
+    "smallest and largest": (
+        X,
+        lambda x: [x.amin(-1), x.amax(-1)],
+        lambda x: [x.min(1), x.max(1)],
+    ),
+    "mean and deviation": (
+        X,
+        lambda x: [x.mean(-1), x.std(-1)],
+        lambda x: [x.mean(1), x.std(1, ddof=1)],
+    ),
+    "largest and its place": (
+        X,
+        lambda x: [x.amax(-1), x.argmax(-1)],
+        lambda x: [x.max(1), x.argmax(1)],
+    ),
+    "logarithm of softmax": (
+        X,
+        lambda x: [x.softmax(-1).log()],
+        lambda x: [_away(x, 1) - np.log(np.exp(_away(x, 1)).sum(1, keepdims=True))],
+    ),
+    "logsumexp": (
+        X,
+        lambda x: [x.logsumexp(-1)],
+        lambda x: [np.log(np.exp(x).sum(1))],
+    ),
+    "rows over their length": (
+        X,
+        lambda x: [x / x.norm(2, -1, keepdim=True)],
+        lambda x: [x / np.sqrt((x * x).sum(1, keepdims=True))],
+    ),
+    "groupnorm": (
+        LARGE_IMAGES,
+        lambda x: [nn.GroupNorm(4, 16)(x)],
+        lambda x: [_normal(x.reshape(64, 4, -1), (2,)).reshape(x.shape)],
+    ),
+    "running sums": (
+        ROWS_OF_RUNS,
+        lambda x: [x.cumsum(-1)],
+        lambda x: [x.cumsum(1)],
     ),
     "several reductions of rows": (
         X,
@@ -82,6 +136,13 @@ CASES: dict[str, Case] = {
         lambda x: [x.sum(1), x.max(1), (x * x).sum(1)],
     ),
 }
+
+
+@pytest.fixture(autouse=True)
+def a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine, with a second cache that is smaller than the tensors here, and two cores."""
+    machine = dataclasses.replace(host_target(), l2_bytes=512 << 10, cores=2)
+    monkeypatch.setenv("PELLUCID_TARGET", machine.key.partition(";")[0])
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -99,3 +160,26 @@ def test_a_loss_of_rows_is_one_kernel_beside_the_check_of_its_classes() -> None:
     for reduction in ("none", "mean"):
         loss = Tensor(X).cross_entropy(classes, reduction=reduction)
         assert len(loss.schedule_linear().src) == 2
+
+
+BLOCKS = _numbers.standard_normal((256, 64, 8, 8)).astype(np.float32)
+VECTOR = _numbers.standard_normal(1 << 20).astype(np.float32)
+COUNTS: dict[str, tuple[int, Callable[[], list[Tensor]]]] = {
+    "extremes of a vector: its parts, and theirs": (
+        2,
+        lambda: [(v := Tensor(VECTOR)).amin(), v.amax()],
+    ),
+    "sums of two parts of a vector: parts of both, these, and the rests": (
+        3,
+        lambda: [(v := Tensor(VECTOR))[:300_000].sum(), v[300_000:].sum()],
+    ),
+    "softmax over channels": (1, lambda: [Tensor(BLOCKS).softmax(1)]),
+    "product and softmax": (2, lambda: [(Tensor(X) @ Tensor(X).T).softmax(-1)]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_more_than_one_kernel_has_a_reason(name: str) -> None:
+    count, make = COUNTS[name]
+    results = make()
+    assert len(results[0].schedule_linear(*results[1:]).src) <= count
