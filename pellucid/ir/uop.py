@@ -35,7 +35,7 @@ T = TypeVar("T")
 _nodes: dict[tuple[Any, ...], _Reference] = {}
 _lock = threading.RLock()
 _dead: deque[_Reference] = deque()
-_clearing: list[bool] = []
+_died: Callable[[Any], None] = _dead.append
 _buffer_ids = itertools.count()
 _MISSING: Final = object()
 """In place of a fact that was not asked for yet: an exception would take four times as long."""
@@ -48,30 +48,21 @@ class _Reference(weakref.ref["UOp"]):
     key: tuple[Any, ...]
 
 
-def _forget(reference: weakref.ref[UOp]) -> None:
-    """A node died: take it out of the table. This may be called at any moment."""
-    _dead.append(reference)  # type: ignore[arg-type]
-    if not _clearing:
-        _clear_dead()
-
-
-def _clear_dead() -> None:
+def clear_dead() -> None:
     """Take dead nodes out of the table, in a loop, as each may let its sources die.
 
-    Who dies meanwhile, in any thread, only joins the queue. An interrupt may come between any two
-    steps, so nothing is acquired outside of a `with` or a `try` that gives it back. The lock is one
-    that its owner may take again: nodes also die while this thread works on the table.
+    A node that dies only joins the queue, which is no step of Python's: where one is, an interrupt
+    may come, and is lost. The next node that is made, or whoever needs memory, clears the queue. An
+    interrupt may come between any two steps here: what was begun is done again.
     """
-    try:
-        _clearing.append(True)
-        with _lock:
-            while _dead:
-                gone = _dead.popleft()
-                found = _nodes.pop(gone.key, gone)
-                if found is not gone:  # made anew since then
-                    _nodes[gone.key] = found
-    finally:
-        _clearing.clear()
+    with _lock:
+        while _dead:
+            gone = _dead[0]
+            if _nodes.get(gone.key) is gone:  # it was not made anew since then
+                del _nodes[gone.key]
+            if _dead and _dead[0] is gone:
+                _dead.popleft()
+            del gone  # its key held its sources, which may die now and join the queue
 
 
 class fact(Generic[T]):  # noqa: N801  (used as a decorator)
@@ -176,7 +167,7 @@ class UOp:
         _set_src(node, src)
         _set_arg(node, arg)
         _set_normal(node, 0)
-        mine = _Reference(node, _forget)
+        mine = _Reference(node, _died)
         mine.key = key
         with _lock:
             reference = _nodes.setdefault(key, mine)
@@ -186,7 +177,7 @@ class UOp:
                     return other
                 _nodes[key] = mine
         if _dead:
-            _clear_dead()
+            clear_dead()
         return node
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -601,5 +592,5 @@ def new_buffer(size: int, dtype: DType, device: str) -> UOp:
 
 def num_live_nodes() -> int:
     """How many nodes exist now: for tests that nothing leaks."""
-    _clear_dead()
+    clear_dead()
     return len(_nodes)

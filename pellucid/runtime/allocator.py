@@ -7,9 +7,11 @@ find and clear it), so freed blocks are kept by size class and handed out again.
 between powers of two: at most an eighth of a block is unused. Blocks of 2 MB and more start on a
 2 MB boundary and ask for huge pages, which is worth 25-30 % on every stream of data.
 
-A block comes back from `__del__`, which may run in the middle of anything, the allocator included.
-It is therefore only put on a queue (an atomic append) and sorted in at the next request, unless it
-is just what that asks for: a loop that gives back what it takes gets the same block each time.
+A block may be forgotten in the middle of anything, the allocator included. It is therefore only put
+on a queue and sorted in at the next request, unless it is just what that asks for: a loop that
+gives back what it takes gets the same block each time. The queue's own append is called for that,
+and nothing of ours: an interrupt that comes in Python code at such a moment would be lost. For the
+same reason, nodes that died (ir/uop.py) may hold memory until they are cleared; that comes first.
 
 Source: size classes after Evans, "A scalable concurrent malloc(3) implementation for
 FreeBSD", 2006.
@@ -30,6 +32,7 @@ from functools import lru_cache
 from typing import Final, Protocol
 
 from pellucid.core.errors import AllocationError
+from pellucid.ir.uop import clear_dead
 
 ALIGNMENT_BYTES: Final = 64
 HUGE_PAGE_BYTES: Final = 2 << 20
@@ -40,25 +43,46 @@ Span = tuple[int, int, object]
 """Address, capacity, and what keeps the memory there: all that an allocator needs to know."""
 
 
+class _Lease(weakref.ref["Block"]):
+    """Says that a span is in use as a block, and joins a queue when the block is forgotten."""
+
+    __slots__ = ("span",)
+    span: Span
+
+
+class _Home:
+    """Where blocks come back to: their leases, and the queue of those that have ended."""
+
+    __slots__ = ("leases", "queue")
+
+    def __init__(self) -> None:
+        self.leases: set[_Lease] = set()
+        self.queue: deque[_Lease] = deque()
+
+    def next_span(self) -> Span:
+        """Take the span that came back first. Errors: IndexError when there is none."""
+        lease = self.queue.popleft()
+        self.leases.discard(lease)
+        return lease.span
+
+
 class Block:
     """A span of memory in use; it goes back to its allocator when the last user forgets it."""
 
-    __slots__ = ("__weakref__", "_home", "_span", "address")
+    __slots__ = ("__weakref__", "_span", "address")
 
-    def __init__(self, span: Span, home: deque[Span] | None) -> None:
+    def __init__(self, span: Span, home: _Home | None) -> None:
         self.address = span[0]
         self._span = span
-        self._home = home
+        if home is not None:
+            lease = _Lease(self, home.queue.append)
+            lease.span = span
+            home.leases.add(lease)
 
     @property
     def capacity(self) -> int:
         """Bytes that may be used."""
         return self._span[1]
-
-    def __del__(self) -> None:
-        home = self._home
-        if home is not None:
-            home.append(self._span)
 
 
 @dataclass(frozen=True)
@@ -110,7 +134,7 @@ class HostAllocator:
         self._held_limit_bytes = held_limit_bytes
         self._lock = threading.Lock()
         self._free: dict[int, list[Span]] = {}
-        self._returned: deque[Span] = deque()
+        self._home = _Home()
         self._in_use = self._peak = self._held = self._unchecked = 0
         self._num_fresh = self._num_reused = 0
         _all_allocators.add(self)
@@ -121,20 +145,21 @@ class HostAllocator:
         Errors: AllocationError, at once, when the memory is not there.
         """
         capacity = size_class(size_bytes)
-        returned = self._returned
-        if len(returned) == 1:  # no lock: whoever takes a span from the queue has it alone
+        home = self._home
+        if len(home.queue) == 1:  # no lock: whoever takes a lease from the queue has it alone
             try:
-                span = returned.popleft()
+                lease = home.queue.popleft()
             except IndexError:
                 pass  # another thread was faster
             else:
-                if span[1] == capacity:
+                if lease.span[1] == capacity:
+                    home.leases.discard(lease)
                     self._num_reused += 1  # it is counted as in use until it is sorted in
-                    return Block(span, returned)
-                returned.append(span)
+                    return Block(lease.span, home)
+                home.queue.append(lease)
+        clear_dead()
         with self._lock:
-            if returned:
-                self._collect()
+            self._collect()
             spans = self._free.get(capacity)
             block = self._reused(spans.pop()) if spans else self._fresh(capacity, size_bytes)
             self._in_use += capacity
@@ -144,12 +169,14 @@ class HostAllocator:
 
     def trim(self) -> int:
         """Give the blocks held for reuse back to the system; return how many bytes that was."""
+        clear_dead()
         with self._lock:
             self._collect()
             return self._drop_held(0)
 
     def statistics(self) -> AllocatorStatistics:
         """Return bytes in use, their peak, bytes held for reuse, and counts of requests."""
+        clear_dead()
         with self._lock:
             self._collect()
             return AllocatorStatistics(
@@ -163,7 +190,7 @@ class HostAllocator:
     def _reused(self, span: Span) -> Block:
         self._held -= span[1]
         self._num_reused += 1
-        return Block(span, self._returned)
+        return Block(span, self._home)
 
     def _fresh(self, capacity: int, size_bytes: int) -> Block:
         self._check_available(capacity, size_bytes)
@@ -172,7 +199,7 @@ class HostAllocator:
         except (MemoryError, OSError, OverflowError, ValueError):
             raise self._refusal(size_bytes, self._available_bytes()) from None
         self._num_fresh += 1
-        return Block(span, self._returned)
+        return Block(span, self._home)
 
     def _check_available(self, capacity: int, size_bytes: int) -> None:
         """Refuse what would end in the system killing this process.
@@ -207,8 +234,8 @@ class HostAllocator:
 
     def _collect(self) -> None:
         """Sort in what came back since the last request. Called with the lock held."""
-        while self._returned:
-            span = self._returned.popleft()
+        while self._home.queue:
+            span = self._home.next_span()
             capacity = span[1]
             self._in_use -= capacity
             self._held += capacity
@@ -342,7 +369,7 @@ class NullAllocator:
     """
 
     def __init__(self) -> None:
-        self._returned: deque[Span] = deque()
+        self._home = _Home()
         self._in_use = self._peak = self._num_fresh = 0
 
     def allocate(self, size_bytes: int) -> Block:
@@ -351,7 +378,7 @@ class NullAllocator:
         self._in_use += size_bytes
         self._peak = max(self._peak, self._in_use)
         self._num_fresh += 1
-        return Block((0, size_bytes, None), self._returned)
+        return Block((0, size_bytes, None), self._home)
 
     def trim(self) -> int:
         """Nothing is held for reuse."""
@@ -363,5 +390,6 @@ class NullAllocator:
         return AllocatorStatistics(self._in_use, self._peak, 0, self._num_fresh, 0)
 
     def _collect(self) -> None:
-        while self._returned:
-            self._in_use -= self._returned.popleft()[1]
+        clear_dead()
+        while self._home.queue:
+            self._in_use -= self._home.next_span()[1]
