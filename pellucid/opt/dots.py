@@ -29,15 +29,14 @@ from dataclasses import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import axes_of, lone_reduction, reduces_over, size_of, stores_of, stride_of
+from pellucid.opt.axes import reduces_over, size_of, stride_of
 from pellucid.opt.buffers import MAX_BUFFER_BYTES
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.products import LEAST_WORK
 from pellucid.opt.registers import Registers, Shape, best_shape
 from pellucid.opt.runs import longest_run, nest
-from pellucid.opt.shares import THREADING_US
-from pellucid.opt.windows import read_below
+from pellucid.opt.sums import Sum, count, pays_threads, put
 
 MOST_ROWS = 8
 """How many rows, or columns, a tile has at most."""
@@ -75,24 +74,19 @@ class _Dots:
     @staticmethod
     def of(plan: Plan) -> _Dots | None:
         """Read a kernel, or give None."""
-        lone = lone_reduction(plan.sink)
-        if lone is None:
+        found = Sum.of(plan.sink)
+        if found is None or not set(found.outputs) <= set(found.node.ranges):
             return None
-        node, outputs = lone
-        is_sum = node.arg.op is Ops.ADD and node.dtype.is_float and node.src[0].op is Ops.MUL
-        if not is_sum or len(node.src) < 3 or not set(outputs) <= set(node.ranges):
-            return None
-        found = _Dots._read(plan, node, outputs)
-        return found if found is not None and found.is_worth_it() else None
+        dots = _Dots._read(plan, found)
+        return dots if dots is not None and dots.is_worth_it() else None
 
     @staticmethod
-    def _read(plan: Plan, node: UOp, outputs: tuple[UOp, ...]) -> _Dots | None:
-        reads = [read_below(side) for side in node.src[0].src]
+    def _read(plan: Plan, found: Sum) -> _Dots | None:
+        node, outputs, reads = found.node, found.outputs, found.reads
         step = node.src[-1]
         if any(r is None or stride_of(r.src[1], step) != 1 for r in reads):
             return None
-        places = [s.src[0].src[1] for s in stores_of(plan.sink)]
-        lines = [r for r in outputs if any(stride_of(place, r) == 1 for place in places)]
+        lines = [r for r in outputs if any(stride_of(place, r) == 1 for place in found.places)]
         if any((size_of(r) or 1) >= (size_of(step) or 1) for r in lines):
             return None  # lanes along the output need no sum of lanes
         left, right = sorted(
@@ -121,7 +115,7 @@ class _Dots:
     @property
     def work(self) -> int:
         """How many products are added."""
-        return math.prod(size_of(r) or 1 for r in (self.row, self.column, *self.others, *self.sums))
+        return count((self.row, self.column, *self.others, *self.sums))
 
     def plan(self) -> None:
         """Parts for threads; blocks of the sum around all loops; lanes, and a tile inside."""
@@ -130,7 +124,8 @@ class _Dots:
         if part is not None:
             row = part[1]
         first = [] if part is None else [part[0]]
-        self._put([*first, row, *(r.arg.id for r in self.others), column])
+        wanted = [*first, row, *(r.arg.id for r in self.others), column]
+        put(plan, wanted, "a tile has the columns that lie closest")
         most = longest_run(math.prod(size_of(r) or 1 for r in self.sums))
         steps = self._steps(self.sums[-1].arg.id)
         tiles: dict[tuple[int, int], bool] = {}
@@ -152,22 +147,13 @@ class _Dots:
         busy_us = self.work / self.lanes / CYCLES_PER_US
         size = plan.size(row)
         counts = [n for n in range(2, MOST_PARTS * target.cores + 1) if size % n == 0 and n < size]
-        if not target.has_threads or target.cores < 2 or busy_us < THREADING_US or not counts:
+        if not pays_threads(target, busy_us) or not counts:
             return None
         best = max(counts, key=lambda n: (n / (-(-n // target.cores) * target.cores), -n))
         reason = f"it takes about {busy_us:.0f} us on one core"
         pieces = plan.do("split", row, size // best, reason)
         assert pieces.outer is not None, "there are several parts"
         return pieces.outer, pieces.inner
-
-    def _put(self, wanted: Sequence[int]) -> None:
-        """Put the loops around the sum in order: columns innermost."""
-        plan = self.kernel
-        for place, number in enumerate(wanted):
-            now = axes_of(plan.sink)[place].arg.id
-            if now != number:
-                other = axes_of(plan.sink).index(plan.axis(number))
-                plan.do("swap", now, other, "a tile has the columns that lie closest")
 
     def _loops(self, step: int) -> list[int]:
         """What is summed in one reduction, the step last."""

@@ -29,10 +29,10 @@ def longest_run(count: int) -> int:
 def run_length(size: int, most: int) -> int:
     """How many terms of a sum to add at a time: a divisor if there is one, else even blocks.
 
-    >>> [run_length(n, 128) for n in (1024, 768, 131, 2000)]
-    [128, 128, 66, 125]
+    >>> [run_length(n, 128) for n in (1024, 768, 131, 2000)], run_length(3, 2)
+    ([128, 128, 66, 125], 2)
     """
-    for length in range(most, most // 2 - 1, -1):
+    for length in range(most, max(1, most // 2 - 1), -1):
         if size % length == 0:
             return length
     return -(-size // -(-size // most))

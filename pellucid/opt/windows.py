@@ -28,24 +28,26 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import (
-    all_ends,
-    axes_of,
-    end_of,
-    lone_reduction,
-    size_of,
-    stores_of,
-    stride_of,
-)
+from pellucid.opt.axes import size_of, stride_of
+from pellucid.opt.channels import Channels
 from pellucid.opt.copies import upcast
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.products import LEAST_WORK
-from pellucid.opt.registers import Registers, Shape, best_shape
-from pellucid.opt.runs import longest_run, run_length
-from pellucid.opt.shares import BALANCED, THREADING_US, balance, thread_best
+from pellucid.opt.registers import Registers, Shape, best_shape, shape_cycles
+from pellucid.opt.runs import longest_run, nest
+from pellucid.opt.shares import BALANCED, balance, thread_best
+from pellucid.opt.sums import (
+    Sum,
+    count,
+    lanes_along,
+    loops_around,
+    nests_of,
+    pays_threads,
+    put,
+    read_below,
+)
 
 MOST_VECTORS = 4
 """How many vectors along the lanes, and how many copies of them, a tile has at most."""
@@ -53,13 +55,24 @@ MOST_ROWS = 8
 """How many rows a tile has at most."""
 LEAST_FILLED = 0.4
 """Lanes that are used, of all; where fewer are, another axis serves better."""
+SLOWER = 1.2
+"""How much longer it takes than registers say: k comes from as many places as a tile has rows, and
+vectors of x reach into second lines. (Measured beside channels.py: 1.15 to 1.25.)"""
+SLOWER_FROM_FAR = 1.75
+"""The same where k does not stay in the second cache and streams by for each tile of columns."""
 _TILE = "each value loaded is used by several accumulators"
 _SHARED = "rows share the windows that they read"
 
 
 def plan_windows(plan: Plan) -> bool:
-    """Plan a sum of products over several axes; False when the kernel is none."""
-    windows = _Windows.of(plan)
+    """Plan a sum of products over several axes; False when the kernel is none.
+
+    Lanes run along pixels or along channels, whichever takes fewer cycles.
+    """
+    windows, channels = _Windows.of(plan), Channels.of(plan)
+    if channels is not None and (windows is None or channels.cycles < windows.cycles):
+        channels.plan()
+        return True
     if windows is None:
         return False
     windows.plan()
@@ -81,22 +94,15 @@ class _Windows:
     @staticmethod
     def of(plan: Plan) -> _Windows | None:
         """Read a kernel, or give None."""
-        found = lone_reduction(plan.sink)
-        if found is None:
-            return None
-        node, outputs = found
-        is_sum = node.arg.op is Ops.ADD and node.dtype.is_float and node.src[0].op is Ops.MUL
-        if not is_sum or len(node.src) < 3:
-            return None
-        return _Windows._read(plan, node, outputs)
+        found = Sum.of(plan.sink)
+        return None if found is None else _Windows._read(plan, found)
 
     @staticmethod
-    def _read(plan: Plan, node: UOp, outputs: tuple[UOp, ...]) -> _Windows | None:
-        places = [s.src[0].src[1] for s in stores_of(plan.sink)]
-        reads = [read_below(side) for side in node.src[0].src]
+    def _read(plan: Plan, found: Sum) -> _Windows | None:
+        node, outputs, reads = found.node, found.outputs, found.reads
         most = plan.target.max_lanes(max(4, node.dtype.itemsize))
         for column in outputs:
-            if column not in node.ranges or any(stride_of(p, column) != 1 for p in places):
+            if column not in node.ranges or any(stride_of(p, column) != 1 for p in found.places):
                 continue
             wide = [r for r in reads if r is not None and stride_of(r.src[1], column) == 1]
             if None in reads or len(wide) != 1:
@@ -112,8 +118,8 @@ class _Windows:
             lanes = min(most, 1 << ((size_of(column) or 1) - 1).bit_length())
             again = [r for r in others if r in wide[0].ranges and not any(r in n for n in narrow)]
             last = again[-1] if again else None
-            found = _Windows(plan, node, column, row, others, last, lanes)
-            return found if found.is_worth_it() else None
+            made = _Windows(plan, node, column, row, others, last, lanes)
+            return made if made.is_worth_it() else None
         return None
 
     def is_worth_it(self) -> bool:
@@ -145,8 +151,7 @@ class _Windows:
     @property
     def work(self) -> int:
         """How many products are added."""
-        ranges = (self.column, self.row, *self.others, *self.node.src[1:])
-        return math.prod(size_of(r) or 1 for r in ranges)
+        return count((self.column, self.row, *self.others, *self.node.src[1:]))
 
     def plan(self) -> None:
         """Rows innermost; runs of the sum; copies of vectors, then of rows."""
@@ -155,11 +160,12 @@ class _Windows:
             plan.do("pad", column, self.lanes, "masks are cheaper than a scalar rest")
         shape = self._shape()
         outermost = self._order(shape)
-        self._runs()
+        sums = self.node.src[1:]
+        nest(plan, [r.arg.id for r in sums], longest_run(count(sums)))
         again = None if self.again is None else self.again.arg.id
         if self._keeps_columns(shape):
             for part in self._parts(column, shape):
-                self._vectors(part)
+                lanes_along(plan, part, self.lanes, _TILE)
             self._upcast_rows(self.row.arg.id, shape)
         else:
             again = self._plan_nests(again, shape)
@@ -167,14 +173,35 @@ class _Windows:
 
     def _shape(self) -> Shape:
         """The tile that the registers hold."""
-        size = self.kernel.size
-        again = 1 if self.again is None else size(self.again.arg.id)
-        sizes = (size(self.row.arg.id), size(self.column.arg.id) // self.lanes, again)
+        sizes = self._sizes
         rows = [n for n in range(1, MOST_ROWS + 1) if not self.is_heavy or sizes[0] % n == 0]
-        registers = Registers.of(self.kernel.target, for_masks=1)
         copies = range(1, MOST_VECTORS + 1)
         is_even = sizes[1] == 1 or not self.is_padded
-        return best_shape(registers, rows, copies, copies if is_even else (1,), sizes)
+        return best_shape(self._registers, rows, copies, copies if is_even else (1,), sizes)
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        """How many rows, vectors of columns, and further copies of these there are."""
+        vectors = -(-(size_of(self.column) or 1) // self.lanes)
+        again = 1 if self.again is None else size_of(self.again) or 1
+        return size_of(self.row) or 1, vectors, again
+
+    @property
+    def _registers(self) -> Registers:
+        return Registers.of(self.kernel.target, for_masks=1)
+
+    @property
+    def cycles(self) -> float:
+        """How long the kernel takes on one core, about."""
+        turns = count(self.node.src[1:]) * count([r for r in self.others if r is not self.again])
+        turn = shape_cycles(self._registers, self._shape(), self._sizes)
+        return turns * turn * (SLOWER if self.is_heavy or self._stays else SLOWER_FROM_FAR)
+
+    @property
+    def _stays(self) -> bool:
+        """True where all that the rows read stays in the second cache."""
+        rows = (self.row, *self.node.src[1:])
+        return self.node.dtype.itemsize * count(rows) <= self.kernel.target.l2_bytes // 2
 
     @property
     def is_padded(self) -> bool:
@@ -200,15 +227,15 @@ class _Windows:
         column = self.column.arg.id
         if not self.is_heavy:
             last = (row, column) if self._keeps_columns(shape) else (column, row)
-            self._put((*others, *again, *last), _SHARED)
+            put(plan, (*others, *again, *last), _SHARED)
             return others
-        self._put((row, *others, *again, column), "what few rows read stays in cache")
+        put(plan, (row, *others, *again, column), "what few rows read stays in cache")
         pieces = Pieces(None, row, None)
         if 1 < shape.rows < plan.size(row):
             pieces = plan.do("split", row, shape.rows, _TILE)
         outer = [] if pieces.outer is None else [pieces.outer]
         inner = [pieces.inner] if shape.rows > 1 else []
-        self._put((*outer, *others, *again, column, *inner), _SHARED)
+        put(plan, (*outer, *others, *again, column, *inner), _SHARED)
         return [*outer, *others]
 
     def _plan_nests(self, again: int | None, shape: Shape) -> int | None:
@@ -219,25 +246,11 @@ class _Windows:
             again, parts = pieces.outer, (pieces.inner, pieces.rest)
         elif shape.again > 1:
             again, parts = None, (again,)
-        for numbers in _nests(self.kernel.sink):
+        for numbers in nests_of(self.kernel.sink):
             copied = next((n for n in numbers if n in parts), None)
             for part in self._parts(numbers[-2], shape):
                 self._plan_tile(part, copied, shape)
         return again
-
-    def _put(self, wanted: Sequence[int], reason: str) -> None:
-        """Put the loops of one nest in order."""
-        plan = self.kernel
-        for place, number in enumerate(wanted):
-            now = self._loops_around(number)[place]
-            if now != number:
-                plan.do("swap", now, axes_of(plan.sink).index(plan.axis(number)), reason)
-
-    def _loops_around(self, number: int) -> list[int]:
-        """The loops that are closed together with one of them."""
-        end = end_of(self.kernel.sink, self.kernel.axis(number))
-        assert end is not None, "it is an output axis"
-        return [r.arg.id for r in end.src[1:]]
 
     def _parts(self, column: int, shape: Shape) -> list[int]:
         """Cut columns to the width of a tile; what is masked, or left over, is another part."""
@@ -256,20 +269,14 @@ class _Windows:
 
     def _plan_tile(self, column: int, again: int | None, shape: Shape) -> None:
         """Vectors of a column, and copies, stand inside of copies of rows: they stay loaded."""
-        numbers = self._loops_around(column)
+        numbers = loops_around(self.kernel, column)
         row = numbers[-1]
         last = [row, column] if again is None else [row, again, column]
-        self._put([n for n in numbers if n not in last] + last, _SHARED)
-        self._vectors(column)
+        put(self.kernel, [n for n in numbers if n not in last] + last, _SHARED)
+        lanes_along(self.kernel, column, self.lanes, _TILE)
         if again is not None:
             self.kernel.do("upcast", again, 0, _TILE)
         self._upcast_rows(row, shape)
-
-    def _vectors(self, column: int) -> None:
-        """Lanes along columns, and a copy for each vector."""
-        found = self.kernel.do("lanes", column, self.lanes, "accesses are contiguous along it")
-        if found.outer is not None:
-            self.kernel.do("upcast", found.outer, 0, _TILE)
 
     def _upcast_rows(self, row: int, shape: Shape) -> None:
         """Copies of the rows of a tile, and of the rest."""
@@ -280,37 +287,10 @@ class _Windows:
             if rows.rest is not None:
                 plan.do("upcast", rows.rest, 0, "the rest of the rows")
 
-    def _runs(self) -> None:
-        """Nest the sum, so that no accumulator adds many terms."""
-        plan = self.kernel
-        loops = [r.arg.id for r in self.node.src[1:]]
-        most = longest_run(math.prod(plan.size(n) for n in loops))
-        reason = f"no accumulator adds more than about {most} products"
-        while len(loops) > 1 and math.prod(plan.size(n) for n in loops) > most:
-            inside = math.prod(plan.size(n) for n in loops[1:])
-            length = run_length(plan.size(loops[0]), most // inside) if 2 * inside <= most else 1
-            outer: int | None = loops[0]
-            if length > 1:
-                outer = plan.do("cascade", loops[0], length, reason).outer
-            else:
-                plan.do("cascade", loops[0], 0, reason)
-            self._shorten(outer, most, reason)
-            if length > 1:
-                return
-            loops = loops[1:]
-        if len(loops) == 1:
-            self._shorten(loops[0], most, reason)
-
-    def _shorten(self, number: int | None, most: int, reason: str) -> None:
-        plan = self.kernel
-        while number is not None and (size := plan.size(number)) > most:
-            number = plan.do("cascade", number, run_length(size, most), reason).outer
-
     @property
     def is_shared(self) -> bool:
         """True where the work is worth waking threads."""
-        target, busy_us = self.kernel.target, self._busy_us
-        return target.has_threads and target.cores > 1 and busy_us >= THREADING_US
+        return pays_threads(self.kernel.target, self._busy_us)
 
     @property
     def _busy_us(self) -> float:
@@ -325,23 +305,6 @@ class _Windows:
         """Share out the loops that need the same k, or those that need other parts of it."""
         plan = self.kernel
         if self.is_shared:
-            inner = [n for nest in _nests(plan.sink)[:1] for n in nest]
+            inner = [n for nest in nests_of(plan.sink)[:1] for n in nest]
             loops = [*outermost, *([] if again is None else [again]), *inner]
             thread_best(plan, loops, f"it takes about {self._busy_us:.0f} us on one core")
-
-
-def _nests(sink: UOp) -> list[tuple[int, ...]]:
-    """The loops around each group of STOREs that no other loop divides."""
-    ends = [e for e in all_ends(sink) if e.src[0].op in (Ops.STORE, Ops.GROUP)]
-    return [
-        tuple(r.arg.id for r in e.src[1:])
-        for e in ends
-        if e.src[0].op is Ops.STORE or all(s.op is Ops.STORE for s in e.src[0].src)
-    ]
-
-
-def read_below(side: UOp) -> UOp | None:
-    """The one INDEX of a parameter that a side of a product is, below casts and padding."""
-    while side.op is Ops.CAST or (side.op is Ops.WHERE and side.src[2].is_const):
-        side = side.src[0 if side.op is Ops.CAST else 1]
-    return side if side.op is Ops.INDEX and side.src[0].op is Ops.PARAM else None

@@ -20,6 +20,7 @@ from pellucid.opt.dots import plan_dots
 from pellucid.opt.heuristic import choose
 from pellucid.opt.plan import Plan
 from tests.codegen import kernels
+from tests.codegen.agreement import assert_plan_keeps_values
 from tests.codegen.lowering import SMALL, TARGET, lowered, with_actions
 
 ONE_CORE = dataclasses.replace(TARGET, cores=1)
@@ -145,10 +146,4 @@ def test_a_sum_of_anything_else_is_not_padded() -> None:
 def test_the_interpreter_agrees(
     target: Target, out: int, batch: int, height: int, width: int, size: int
 ) -> None:
-    sink = gradient(out, batch, height, width, size)
-    buffers = kernels.buffers_for(sink)
-    wanted, got = ([b.copy() for b in buffers] for _ in range(2))
-    run_kernel(sink, wanted)
-    run_kernel(lowered(with_actions(sink, *choose(sink, target).actions), target), got)
-    for want, came in zip(wanted, got, strict=True):
-        np.testing.assert_array_equal(came, want)
+    assert_plan_keeps_values(gradient(out, batch, height, width, size), target)
