@@ -5,16 +5,19 @@
 
 A candidate goes through the passes, is compiled and run by a child process (runtime/measuring.py),
 on buffers of the child's own, and counts only if what it computes is what plain loops compute: in
-every bit, or, where floats are added up, within what another order may change. A result is kept in
+every bit, or, where floats are added up, within what another order may change. (Where plain loops
+would take too long, the heuristic's choice says what is right.) A result is kept in
 memory and on disk, by the kernel, the renderer with its target, the options that change code and
 the version of the compiler; only what was measured and compared gets there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -30,7 +33,7 @@ from pellucid.ir.uop import UOp
 from pellucid.opt.apply_actions import kernel_name
 from pellucid.opt.report import SearchReport
 from pellucid.opt.rounding import adds_floats, longest_sum
-from pellucid.opt.search import SEARCH_VERSION, Dropped, Limits, search
+from pellucid.opt.search import SEARCH_VERSION, Dropped, Limits, estimated_us, search
 from pellucid.pipeline import KERNEL_PIPELINE, compiler_version, renderer_for, run_stages
 from pellucid.render import Renderer
 from pellucid.runtime.device import Device
@@ -39,12 +42,14 @@ from pellucid.runtime.measuring import Code, MeasuringProcess, NotMeasuredError
 
 MOST_BYTES: Final = 1 << 30
 """Kernels that touch more memory are left to the heuristic."""
+SLOW_REFERENCE_US: Final = 200_000.0
+"""Plain loops that would take longer are not run."""
 _EPSILONS: Final = 8.0
 """How many epsilons results may differ by, times the root of the number of terms."""
 
 _CHOICE: Final = "apply_actions"
 _BEFORE = tuple(itertools.takewhile(lambda stage: stage.name != _CHOICE, KERNEL_PIPELINE))
-_BEHIND = KERNEL_PIPELINE[len(_BEFORE) + 1 :]
+_CHOICE_STAGE, *_BEHIND = KERNEL_PIPELINE[len(_BEFORE) :]
 
 _found: dict[str, SearchReport] = {}
 
@@ -120,7 +125,13 @@ def _search(ast: UOp, renderer: Renderer, device: str) -> SearchReport | None:
         try:
             bench.set_reference()
             return search(
-                sink, renderer.target, bench.measure, width=width, limits=limits, progress=show
+                sink,
+                renderer.target,
+                bench.measure,
+                width=width,
+                limits=limits,
+                prepare=bench.prepare,
+                progress=show,
             )
         except Dropped as problem:
             if observe.watching:
@@ -136,14 +147,23 @@ class Bench:
         self.child = MeasuringProcess(device, params_of(sink))
         self.tolerances = tolerances_for(sink)
         self.best = math.inf
-        self.codes: dict[UOp, Code] = {}
+        self.codes: dict[UOp, Code | Dropped] = {}
 
     def set_reference(self) -> None:
-        """Run the plain loops, with which all others are compared. Errors: Dropped."""
+        """Run what others are compared with: plain loops, if they are quick. Errors: Dropped."""
+        target, name, sink = self.renderer.target, "plain loops", self.sink
+        if estimated_us(sink, target) > SLOW_REFERENCE_US:
+            name, sink = "the heuristic's choice", run_stages((_CHOICE_STAGE,), sink, target)
         try:
-            self.child.set_reference(self.code(self.sink))
+            self.child.set_reference(self.code(sink))
         except NotMeasuredError as problem:
-            raise Dropped(problem.kind, f"plain loops: {problem.reason}") from problem
+            raise Dropped(problem.kind, f"{name}: {problem.reason}") from problem
+
+    def prepare(self, candidates: Sequence[UOp]) -> None:
+        """Lower what will be measured next, while the child compiles what is lowered already."""
+        for candidate in candidates:
+            with contextlib.suppress(Dropped):  # `measure` says so
+                self.child.prepare(self.code(candidate))
 
     def measure(self, candidate: UOp) -> float:
         """Seconds of one run of a kernel with its actions applied. Errors: Dropped."""
@@ -158,13 +178,19 @@ class Bench:
     def code(self, candidate: UOp) -> Code:
         """Lower and render, once for each candidate. Errors: Dropped."""
         if candidate not in self.codes:
-            self.codes[candidate] = self._lowered(candidate)
-        return self.codes[candidate]
+            try:
+                self.codes[candidate] = self._lowered(candidate)
+            except Dropped as problem:
+                self.codes[candidate] = problem
+        found = self.codes[candidate]
+        if isinstance(found, Dropped):
+            raise found
+        return found
 
     def _lowered(self, candidate: UOp) -> Code:
         target = self.renderer.target
         try:
-            lowered = run_stages(_BEHIND, candidate, target)
+            lowered = run_stages(tuple(_BEHIND), candidate, target)
             info: ProgramInfo = program_info(lowered, target)
             source = self.renderer.render(linearize(lowered), info)
         except (PellucidError, RecursionError) as problem:

@@ -42,7 +42,7 @@ def with_each(sink: UOp, planner: Planner) -> UOp:
     done: dict[UOp, UOp] = {}
     for node in sink.toposort():
         made = node.with_sources(tuple([done[s] for s in node.src]))
-        done[node] = nests.planned(made) if _is_nest(node) else made
+        done[node] = nests.planned_inside(made) if _is_nest(node) else made
     info = replace(sink.arg, hints=(*sink.arg.hints, *nests.hints.values()))
     return done[sink].replace(arg=info)
 
@@ -63,6 +63,20 @@ class _Nests:
         self.hints: dict[tuple[str, int], Hint] = {}
         self.number = next_range_id(sink)
         self.define = next_define_id(sink)
+
+    def planned_inside(self, end: UOp) -> UOp:
+        """One nest, but for those of its loops that local memory is filled in: they stay outside.
+
+        (A sum that waits in memory is added to in each turn of such a loop, one after the other.)
+        """
+        filled = {r for after in _memory_of(end) for r in after.ranges}
+        ranges = end.src[1:]
+        outer = next((at for at, r in enumerate(ranges) if r not in filled), len(ranges))
+        if not outer:
+            return end if filled.intersection(ranges) else self.planned(end)
+        if outer == len(ranges) or filled.intersection(ranges[outer:]):
+            return end
+        return self.planned(end.src[0].end(*ranges[outer:])).end(*ranges[:outer])
 
     def planned(self, end: UOp) -> UOp:
         """One nest, after the planner has seen it."""
@@ -94,12 +108,17 @@ def _taken_out(end: UOp) -> dict[UOp, UOp]:
         arg = VariableArg(f"outer{axis.arg.id}", 0, bounds(axis).max)
         away[axis] = UOp(Ops.VARIABLE, axis.dtype, (), arg)
     slot = _FIRST_SLOT
-    for node in end.toposort(lambda n: n.op is not Ops.AFTER):
-        if node.op in (Ops.AFTER, Ops.DEFINE):
-            storage = buffer_of(node)
-            away[node] = UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, storage.arg.size))
-            slot += 1
+    for node in _memory_of(end):
+        storage = buffer_of(node)
+        away[node] = UOp(Ops.PARAM, node.dtype, (), ParamArg(slot, storage.arg.size))
+        slot += 1
     return away
+
+
+def _memory_of(end: UOp) -> list[UOp]:
+    """The local memory that a nest touches, as it stands in it."""
+    nodes = end.toposort(lambda n: n.op is not Ops.AFTER)
+    return [n for n in nodes if n.op in (Ops.AFTER, Ops.DEFINE)]
 
 
 def each(sink: UOp, action: Action, axis: UOp, target: Target, apply: Callable[..., UOp]) -> UOp:

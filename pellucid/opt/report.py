@@ -16,6 +16,9 @@ from pellucid.ir.text import literal_from_text
 
 Actions = tuple[Action, ...]
 
+SHOWN = 8
+"""How many of the fastest lists a report keeps."""
+
 
 @dataclass
 class SearchReport:
@@ -30,10 +33,17 @@ class SearchReport:
     pruned: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     dropped: list[tuple[Actions, str, str]] = field(default_factory=list)
+    fastest: list[tuple[Actions, str, float]] = field(default_factory=list)
+    tried: Counter[str] = field(default_factory=Counter)
     steps: list[float] = field(default_factory=list)
     took: float = 0.0
     ended: str = ""
     is_remembered: bool = False
+
+    def note(self, actions: Actions, family: str, seconds: float) -> None:
+        """Keep a list, what made it, and its time among the fastest."""
+        found = (*self.fastest, (actions, family, seconds))
+        self.fastest = sorted(found, key=lambda row: row[2])[:SHOWN]
 
     @property
     def speedup(self) -> float | None:
@@ -67,7 +77,8 @@ class SearchReport:
         """Write everything down."""
         fields = dict(vars(self))
         fields["actions"] = _texts(self.actions)
-        fields["dropped"] = [[_texts(actions), *rest] for actions, *rest in self.dropped]
+        for name in ("dropped", "fastest"):
+            fields[name] = [[_texts(actions), *rest] for actions, *rest in fields[name]]
         del fields["is_remembered"]
         return json.dumps(fields)
 
@@ -84,7 +95,8 @@ class SearchReport:
             fields = json.loads(text)
             fields["actions"] = _actions(fields["actions"])
             fields["dropped"] = [(_actions(a), kind, why) for a, kind, why in fields["dropped"]]
-            for name in ("pruned", "refused"):
+            fields["fastest"] = [(_actions(a), f, float(s)) for a, f, s in fields["fastest"]]
+            for name in ("pruned", "refused", "tried"):
                 fields[name] = Counter(fields[name])
             return SearchReport(**fields, is_remembered=True)
         except (ValueError, TypeError, KeyError, ParseError):

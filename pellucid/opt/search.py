@@ -1,15 +1,18 @@
 """Beam search: the actions with which a kernel runs fastest, found by measuring.
 
-    plain loops                           the heuristic's choice            measured first
-      + one action, or one changed          + one action, or one changed    each that is legal
-    the *width* fastest so far   ->   one more step from each, until two steps gain nothing
+    the heuristic's choice                          measured first; it sets the scale
+    one action, then the heuristic; plain loops     other beginnings, if the cost model likes them
+    the *width* fastest so far   ->   one more step from each, until two steps gain nothing:
+                                      one action more, one changed, one left out (moves.py)
 
 Before anything is compiled, a candidate is left out when an action refuses, when its kernel is one
 that was measured before, when it would round sums more than it may, when it would become too large,
-or when the cost model says that it is much slower than the best.
+or when the cost model says that it is much slower than the best. Of the others, each family has its
+turn, and those that the cost model likes best come first.
 
 `measure(sink) -> seconds` is passed in: this file knows no device. It raises `Dropped` for what
-does not compile, crashes, hangs or computes something else; the report keeps the reason.
+does not compile, crashes, hangs or computes something else; the report keeps the reason. The result
+is the heuristic's choice, unless another list was clearly faster when both were measured in turn.
 
 Source: B. T. Lowerre, "The HARPY speech recognition system", 1976 (beam search).
 """
@@ -17,10 +20,11 @@ Source: B. T. Lowerre, "The HARPY speech recognition system", 1976 (beam search)
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pellucid.core.errors import ActionError, PellucidError
@@ -32,23 +36,28 @@ from pellucid.opt.actions import apply_action
 from pellucid.opt.axes import axes_of, size_of
 from pellucid.opt.cost import Costs, own_ranges
 from pellucid.opt.heuristic import choose
-from pellucid.opt.moves import Actions, moves
+from pellucid.opt.moves import Actions, Moves
 from pellucid.opt.report import SearchReport
 from pellucid.opt.rounding import allowed_sum, longest_sum
 
-SEARCH_VERSION: Final = 1
+SEARCH_VERSION: Final = 2
 """Counts changes of what is tried, which make older results unwanted."""
 LEAST_GAIN: Final = 0.01
 """A step that gains less than this part gained nothing."""
+CLEARLY: Final = 0.03
+"""By which part the result has to be faster than the heuristic's choice to be taken for it."""
 CONFIRMATIONS: Final = 5
 """How often the result is measured against the heuristic's choice before it is taken."""
-MUCH_SLOWER: Final = 4.0
+MUCH_SLOWER: Final = 2.5
 """How many times the estimate of the best a candidate's may be."""
+PLAIN_IS_NEAR: Final = 8.0
+"""How many times the estimate of the heuristic's choice that of plain loops may be."""
 MOST_NODES: Final = 4000
 """How large copies may make a kernel."""
 _PLAIN: Final[Actions] = ()
 
 Measure = Callable[[UOp], float]
+Prepare = Callable[[Sequence[UOp]], None]
 Progress = Callable[[int, int, float], None]
 
 
@@ -64,15 +73,15 @@ class Dropped(Exception):  # noqa: N818 - it ends a candidate, not the search
 class Limits:
     """When a search ends: seconds, candidates measured, steps; and how many a step measures."""
 
-    seconds: float = 30.0
-    candidates: int = 160
-    steps: int = 12
-    each_step: int = 32
+    seconds: float = 14.0
+    candidates: int = 72
+    steps: int = 8
+    each_step: int = 18
 
     @staticmethod
     def for_width(width: int) -> Limits:
         """A wider beam may try more."""
-        return Limits(15.0 + 5.0 * width, 64 + 32 * width, 12, 16 + 8 * width)
+        return Limits(6.0 + 2.0 * width, 24 + 12 * width, 8, 10 + 2 * width)
 
 
 def search(
@@ -82,15 +91,17 @@ def search(
     *,
     width: int,
     limits: Limits | None = None,
+    prepare: Prepare = lambda sinks: None,
     progress: Progress = lambda done, total, best: None,
 ) -> SearchReport:
     """Find actions for a kernel (LOOP form, ranges simplified); `report.actions` is the result.
 
-    The heuristic's actions are the result where nothing measured is faster.
+    The heuristic's actions are the result where nothing measured is clearly faster.
+    prepare: is told what will be measured next, which may be compiled meanwhile.
     Errors: Dropped when the heuristic's own choice cannot be measured.
     """
     limits = limits or Limits.for_width(width)
-    return _Search(sink, target, measure, width, limits, progress).run()
+    return _Search(sink, target, measure, width, limits, prepare, progress).run()
 
 
 @dataclass(frozen=True)
@@ -99,8 +110,9 @@ class _Candidate:
 
     actions: Actions
     sink: UOp
-    seconds: float
     estimate: float
+    family: str = "the heuristic"
+    seconds: float = math.inf
 
 
 class _Search:
@@ -113,131 +125,141 @@ class _Search:
         measure: Measure,
         width: int,
         limits: Limits,
+        prepare: Prepare,
         progress: Progress,
     ) -> None:
         self.sink, self.target, self.measure = sink, target, measure
-        self.width, self.limits, self.progress = width, limits, progress
+        self.width, self.limits = width, limits
+        self.prepare, self.progress = prepare, progress
         self.report = SearchReport()
         self.start = time.monotonic()
-        self.applied: dict[Actions, UOp | None] = {_PLAIN: sink}
-        self.seen: dict[str, float | None] = {}
+        self.applied: dict[tuple[UOp, Action], UOp | ActionError] = {}
+        self.seen: set[str] = set()
         self.tried: set[Actions] = set()
-        self.allowed = float("inf")
+        self.allowed = math.inf
         self.best: _Candidate | None = None
+        self.moves = Moves(sink, target, self.apply, self._choose)
 
     def run(self) -> SearchReport:
-        """Measure the two starts, then go on from the best."""
-        heuristic = tuple(choose(self.sink, self.target).actions)
-        first = self._heuristic(heuristic)
-        plain = self._try(_PLAIN, is_start=True)
-        self.report.heuristic_seconds = first.seconds
-        self.report.plain_seconds = None if plain is None else plain.seconds
-        starts = [first, plain] if plain is not None and plain is not first else [first]
-        beam = sorted(starts, key=lambda c: c.seconds)[: self.width]
-        self.best = beam[0]
+        """Measure the beginnings, then go on from the best."""
+        first = self._heuristic()
+        beam = self._measured([first], self._beginnings(first))
         idle = 0
         while idle < 2 and len(self.report.steps) < self.limits.steps and not self._is_over():
-            before = self.best.seconds
-            beam = self._step(beam)
-            self.best = beam[0]
-            self.report.steps.append(self.best.seconds)
-            idle = idle + 1 if self.best.seconds > before * (1 - LEAST_GAIN) else 0
+            before = beam[0].seconds
+            beam = self._measured(beam, self._next(beam))
+            self.report.steps.append(beam[0].seconds)
+            idle = idle + 1 if beam[0].seconds > before * (1 - LEAST_GAIN) else 0
         self.report.ended = self._reason_of_end(idle)
-        self._confirm(first)
+        self._confirm(first, beam[0])
         self.report.took = time.monotonic() - self.start
         return self.report
 
-    def _heuristic(self, actions: Actions) -> _Candidate:
+    # ---- beginnings -------------------------------------------------------------------------
+
+    def _heuristic(self) -> _Candidate:
         """The heuristic's choice sets the scale: how long sums may be, and what it costs."""
-        sink = self._apply(actions)
-        if sink is None:
-            raise Dropped("refused", "the heuristic's own choice is not legal")
-        self.allowed = allowed_sum(self.sink, longest_sum(sink))
-        found = self._try(actions, is_start=True)
-        if found is None:
-            kind, reason = self.report.dropped[-1][1:] if self.report.dropped else ("refused", "")
-            raise Dropped(kind, reason)
-        return found
+        plan = choose(self.sink, self.target)
+        self.allowed = allowed_sum(self.sink, longest_sum(plan.sink))
+        found = self._candidate(tuple(plan.actions), is_heuristic=True)
+        assert found is not None, "the first candidate is like no other"
+        self._is_new(found)
+        self.best = self._timed(_ready(found))
+        if self.best is None:
+            raise Dropped(*self.report.dropped[-1][1:])
+        self.report.heuristic_seconds = self.best.seconds
+        return self.best
 
-    # ---- steps ------------------------------------------------------------------------------
+    def _beginnings(self, first: _Candidate) -> list[_Candidate]:
+        """Plain loops, where they are not hopeless, and the heuristic after one other action."""
+        found: dict[str, list[_Candidate]] = {}
+        plain = estimated_us(self.sink, self.target)
+        if plain < PLAIN_IS_NEAR * first.estimate:
+            self._note(found, "plain", self._candidate(_PLAIN, is_heuristic=True))
+        for family, actions in self._until_over(self.moves.beginnings()):
+            self._note(found, family, self._candidate(actions))
+        return self._in_turn(found)
 
-    def _step(self, beam: list[_Candidate]) -> list[_Candidate]:
-        """Try what follows from each of the beam; the new beam, fastest first."""
-        found = list(beam)
-        measured = self.report.measured
-        lists = [moves(c.actions, self._apply(c.actions) or c.sink, self.target) for c in beam]
-        for actions in _in_turn(lists):
-            if self.report.measured - measured >= self.limits.each_step or self._is_over():
-                break
+    def _next(self, beam: list[_Candidate]) -> list[_Candidate]:
+        """What follows from each of the beam, the most promising of each family in turn."""
+        found: dict[str, list[_Candidate]] = {}
+        for family, actions in self._until_over(
+            move for candidate in beam for move in self.moves.after(candidate.actions)
+        ):
             if actions not in self.tried:
-                candidate = self._try(actions)
-                found += [candidate] if candidate is not None else []
-        return sorted(found, key=lambda c: c.seconds)[: self.width]
+                self._note(found, family, self._candidate(actions))
+        return self._in_turn(found)
 
-    def _is_over(self) -> bool:
-        seconds = time.monotonic() - self.start
-        return seconds > self.limits.seconds or self.report.measured >= self.limits.candidates
+    def _until_over(self, moves: Iterable[tuple[str, Actions]]) -> Iterator[tuple[str, Actions]]:
+        for move in moves:
+            if self._is_over():
+                return
+            yield move
 
-    def _reason_of_end(self, idle: int) -> str:
-        if idle >= 2:
-            return "two steps gained nothing"
-        if self.report.measured >= self.limits.candidates:
-            return "enough candidates were measured"
-        return "its time was over" if self._is_over() else "enough steps were taken"
+    def _note(
+        self, found: dict[str, list[_Candidate]], family: str, candidate: _Candidate | None
+    ) -> None:
+        if candidate is not None:
+            found.setdefault(family, []).append(replace(candidate, family=family))
 
-    def _confirm(self, first: _Candidate) -> None:
-        """Measure the best and the heuristic's choice in turn; keep the latter when in doubt.
+    def _in_turn(self, found: dict[str, list[_Candidate]]) -> list[_Candidate]:
+        """The most promising of each family, the second of each, …: as many as a step measures."""
+        lists = [sorted(some, key=lambda c: c.estimate) for some in found.values()]
+        lists.sort(key=lambda some: some[0].estimate)
+        rows = itertools.zip_longest(*lists)
+        chosen: list[_Candidate] = []
+        for candidate in (c for row in rows for c in row if c is not None):
+            if len(chosen) == self.limits.each_step:
+                break
+            if self._is_new(candidate):
+                chosen.append(candidate)
+        return chosen
 
-        The best of many measurements is also the luckiest: only what is measured now counts.
-        """
-        best = self.best
-        assert best is not None, "a search starts with candidates"
-        now = {first: first.seconds}
-        if best is not first:
-            try:
-                now = dict.fromkeys((first, best), math.inf)
-                for candidate in (first, best) * CONFIRMATIONS:
-                    seconds = self.measure(candidate.sink)
-                    now[candidate] = min(now[candidate], seconds)
-            except Dropped as problem:
-                self.report.dropped.append((best.actions, problem.kind, problem.reason))
-                now = {first: first.seconds}
-        if now.get(best, math.inf) > now[first] * (1 - LEAST_GAIN):
-            best = first
-        self.report.heuristic_seconds = now[first]
-        self.report.actions, self.report.seconds = best.actions, now[best]
+    # ---- candidates -------------------------------------------------------------------------
 
-    # ---- one candidate ----------------------------------------------------------------------
+    def apply(self, sink: UOp, action: Action) -> UOp:
+        """One action, tried once on each kernel. Errors: ActionError, also where it breaks."""
+        known = self.applied.get((sink, action))
+        if known is None:
+            known = self.applied[sink, action] = self._apply(sink, action)
+        if isinstance(known, ActionError):
+            raise known
+        return known
 
-    def _try(self, actions: Actions, *, is_start: bool = False) -> _Candidate | None:
-        """Apply, look whether it is worth it, measure; None where that ends early."""
-        self.tried.add(actions)
-        raw = self._apply(actions)
-        if raw is None:
-            return None
-        estimate = estimated_us(raw, self.target)
-        if not is_start and self._is_hopeless(raw, estimate):
-            return None
-        sink = _named(simplify(raw), actions)
-        key = _renumbered(sink).replace(arg=KernelInfo(hints=sink.arg.hints)).key
-        if key in self.seen:
-            self.report.equal += 1
-            return None if not is_start or self.best is None else self.best
-        self.seen[key] = None
+    def _apply(self, sink: UOp, action: Action) -> UOp | ActionError:
         try:
-            seconds = self.measure(sink)
-        except Dropped as problem:
-            self.report.dropped.append((actions, problem.kind, problem.reason))
+            return apply_action(sink, action, self.target)
+        except ActionError as problem:
+            reason = problem
+        except (PellucidError, *_BROKEN) as problem:
+            broke = f"it broke with {type(problem).__name__}"
+            reason = ActionError(action.kind, f"axis {action.axis}", broke)
+        self.report.refused[f"{action.kind}: {reason.reason}"] += 1
+        return reason
+
+    def _choose(self, sink: UOp) -> Actions | None:
+        """What the heuristic makes of a kernel that an action has changed before, if anything."""
+        try:
+            return tuple(choose(sink, self.target).actions)
+        except (PellucidError, *_BROKEN) as problem:
+            self.report.refused[f"the heuristic broke with {type(problem).__name__}"] += 1
             return None
-        finally:
-            self.report.measured += 1
-            best = self.best.seconds if self.best is not None else 0.0
-            self.progress(self.report.measured, self.limits.candidates, best)
-        self.seen[key] = seconds
-        found = _Candidate(actions, sink, seconds, estimate)
-        if self.best is None or seconds < self.best.seconds:
-            self.best = found
-        return found
+
+    def _candidate(self, actions: Actions, *, is_heuristic: bool = False) -> _Candidate | None:
+        """Apply a list, and look whether it is worth being measured; None where it is not."""
+        self.tried.add(actions)
+        sink = self.sink
+        try:
+            for action in actions:
+                sink = self.apply(sink, action)
+        except ActionError as problem:
+            if is_heuristic:
+                raise Dropped("refused", f"the heuristic's own choice: {problem}") from problem
+            return None
+        estimate = estimated_us(sink, self.target)
+        if not is_heuristic and self._is_hopeless(sink, estimate):
+            return None
+        return _Candidate(actions, sink, estimate)
 
     def _is_hopeless(self, raw: UOp, estimate: float) -> bool:
         """Count why a candidate is not worth compiling, if it is not."""
@@ -252,37 +274,91 @@ class _Search:
             self.report.pruned[reason] += 1
         return reason is not None
 
-    def _apply(self, actions: Actions) -> UOp | None:
-        """The kernel after *actions*; None, and the reason is counted, where one is refused."""
-        if actions not in self.applied:
-            before = self._apply(actions[:-1])
-            self.applied[actions] = None if before is None else self._one(before, actions[-1])
-        return self.applied[actions]
+    def _is_new(self, candidate: _Candidate) -> bool:
+        """False for a kernel that was measured already, whatever list has led to it."""
+        sink = _renumbered(simplify(candidate.sink))
+        key = sink.replace(arg=KernelInfo(hints=sink.arg.hints)).key
+        is_new = key not in self.seen
+        self.seen.add(key)
+        self.report.equal += not is_new
+        return is_new
 
-    def _one(self, sink: UOp, action: Action) -> UOp | None:
+    # ---- measuring --------------------------------------------------------------------------
+
+    def _measured(self, beam: list[_Candidate], others: list[_Candidate]) -> list[_Candidate]:
+        """The *width* fastest of all, fastest first."""
+        others = [_ready(candidate) for candidate in others]
+        self.prepare([candidate.sink for candidate in others])
+        found = list(beam)
+        for candidate in others:
+            if self._is_over():
+                break
+            timed = self._timed(candidate)
+            found += [timed] if timed is not None else []
+        return sorted(found, key=lambda c: c.seconds)[: self.width]
+
+    def _timed(self, candidate: _Candidate) -> _Candidate | None:
+        """Measure; None, with the reason in the report, for what cannot be measured."""
         try:
-            return apply_action(sink, action, self.target)
-        except ActionError as problem:
-            self.report.refused[f"{action.kind}: {problem.reason}"] += 1
-        except (PellucidError, *_BROKEN) as problem:
-            self.report.refused[f"{action.kind}: it broke with {type(problem).__name__}"] += 1
-        return None
+            seconds = self.measure(candidate.sink)
+        except Dropped as problem:
+            self.report.dropped.append((candidate.actions, problem.kind, problem.reason))
+            return None
+        finally:
+            self.report.measured += 1
+            self.report.tried[candidate.family] += 1
+            best = self.best.seconds if self.best is not None else 0.0
+            self.progress(self.report.measured, self.limits.candidates, best)
+        found = replace(candidate, seconds=seconds)
+        if not candidate.actions:
+            self.report.plain_seconds = seconds
+        self.report.note(candidate.actions, candidate.family, seconds)
+        if self.best is None or seconds < self.best.seconds:
+            self.best = found
+        return found
+
+    def _is_over(self) -> bool:
+        seconds = time.monotonic() - self.start
+        return seconds > self.limits.seconds or self.report.measured >= self.limits.candidates
+
+    def _reason_of_end(self, idle: int) -> str:
+        if idle >= 2:
+            return "two steps gained nothing"
+        if self.report.measured >= self.limits.candidates:
+            return "enough candidates were measured"
+        return "its time was over" if self._is_over() else "enough steps were taken"
+
+    def _confirm(self, first: _Candidate, best: _Candidate) -> None:
+        """Measure the best and the heuristic's choice in turn; keep the latter when in doubt.
+
+        The best of many measurements is also the luckiest: only what is measured now counts.
+        """
+        now = {first: first.seconds}
+        if best is not first:
+            try:
+                now = dict.fromkeys((first, best), math.inf)
+                for candidate in (first, best) * CONFIRMATIONS:
+                    seconds = self.measure(candidate.sink)
+                    now[candidate] = min(now[candidate], seconds)
+            except Dropped as problem:
+                self.report.dropped.append((best.actions, problem.kind, problem.reason))
+                now = {first: first.seconds}
+        if now.get(best, math.inf) > now[first] * (1 - CLEARLY):
+            best = first
+        self.report.heuristic_seconds = now[first]
+        self.report.actions, self.report.seconds = best.actions, now[best]
 
 
 _BROKEN = (TypeError, ValueError, KeyError, IndexError, AttributeError, AssertionError)
 """What a mistake in an action looks like: the search goes on without it, and says so."""
 
 
-def _in_turn(lists: list[list[Actions]]) -> Iterable[Actions]:
-    """The first of each, the second of each, …"""
-    longest = max(map(len, lists), default=0)
-    return (some[place] for place in range(longest) for some in lists if place < len(some))
-
-
-def _named(sink: UOp, actions: Actions) -> UOp:
+def _ready(candidate: _Candidate) -> _Candidate:
     """The kernel as `apply_actions` leaves it, all candidates under one name."""
-    info: KernelInfo = sink.arg
-    return sink.replace(arg=dataclasses.replace(info, actions=actions, applied=actions))
+    info: KernelInfo = candidate.sink.arg
+    sink = simplify(candidate.sink) if candidate.actions else candidate.sink
+    asked = dataclasses.replace(info, actions=candidate.actions, applied=candidate.actions)
+    return replace(candidate, sink=sink.replace(arg=asked))
 
 
 def _renumbered(sink: UOp) -> UOp:

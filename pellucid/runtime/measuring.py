@@ -2,7 +2,8 @@
 
     with MeasuringProcess(device, params) as child:           starts python -m …measured_child
         child.set_reference(code)                             runs it once, keeps what it wrote
-        seconds = child.measure(code, tolerances)             compile, run, compare, time
+        child.prepare(code)                                   compiles it while we do other things
+        seconds = child.measure(code, tolerances)             run, compare, time
 
 The child makes its own buffers, filled with seeded numbers and fenced on both sides: the caller's
 buffers are never touched. What it answers is JSON, so a child that went wild cannot do more than
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -29,6 +31,8 @@ from typing import Any, Final
 from pellucid.core.options import PREFIX, current_options
 
 _STARTUP_SECONDS: Final = 60.0
+_COMPILING_SECONDS: Final = 20.0
+"""How long one candidate may be compiled."""
 
 
 class NotMeasuredError(Exception):
@@ -64,10 +68,13 @@ class MeasuringProcess:
     ) -> None:
         self.device, self.params, self.seed = device, tuple(params), seed
         self.patience = patience
-        """Seconds that a candidate may take, beyond ten times what the reference took."""
+        """Seconds that a candidate may take, beyond some times what the others took."""
         self.num_started = 0
+        self._waiting: list[Code] = []
+        self._failed: dict[Code, NotMeasuredError] = {}
         self._reference: Code | None = None
         self._reference_seconds = 0.0
+        self._fastest_seconds = math.inf
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -81,6 +88,17 @@ class MeasuringProcess:
         self._reference, self._reference_seconds = code, seconds
         return seconds
 
+    def prepare(self, code: Code) -> None:
+        """Let the child compile a kernel, and do not wait: `measure` says what went wrong."""
+        try:
+            self._ensure_started()
+            assert self._connection is not None
+            question = {"do": "compile", "code": asdict(code), "limit_s": _COMPILING_SECONDS}
+            self._connection.send_bytes(json.dumps(question).encode())
+            self._waiting.append(code)
+        except (OSError, NotMeasuredError):
+            self.close()  # `measure` will start another one
+
     def measure(
         self, code: Code, tolerances: Sequence[float | None], *, enough_s: float = 0.0
     ) -> float:
@@ -90,19 +108,37 @@ class MeasuringProcess:
         largest; None: every bit has to agree.  enough_s: a run slower than this is not repeated.
         Errors: NotMeasuredError.
         """
+        self._receive_compiled()
+        if code in self._failed:
+            raise self._failed.pop(code)
         question = {"do": "measure", "code": asdict(code), "tolerances": list(tolerances)}
-        limit_s = self.patience + 10 * self._reference_seconds
-        return self._ask({**question, "enough_s": enough_s}, limit_s)
+        limit_s = self.patience + 10 * min(self._reference_seconds, 20 * self._fastest_seconds)
+        seconds = self._ask({**question, "enough_s": enough_s}, limit_s)
+        self._fastest_seconds = min(self._fastest_seconds, seconds)
+        return seconds
 
     # ---- the child --------------------------------------------------------------------------
 
+    def _receive_compiled(self) -> None:
+        """Wait until all that was to be prepared is compiled; what follows a crash is not."""
+        while self._waiting:
+            code = self._waiting.pop(0)
+            try:
+                self._receive(_COMPILING_SECONDS)
+            except NotMeasuredError as problem:
+                self._failed[code] = problem
+
     def _ask(self, question: dict[str, Any], limit_s: float) -> float:
+        self._receive_compiled()
+        self._ensure_started()
+        return self._exchange(question, limit_s)
+
+    def _ensure_started(self) -> None:
         if self._process is None:
             self._start()
             if self._reference is not None:
                 again = {"do": "reference", "code": asdict(self._reference)}
                 self._exchange(again, 10 * self._reference_seconds + _STARTUP_SECONDS)
-        return self._exchange(question, limit_s)
 
     def _start(self) -> None:
         ours, theirs = Pipe()
@@ -141,6 +177,14 @@ class MeasuringProcess:
         question["limit_s"] = limit_s
         try:
             self._connection.send_bytes(json.dumps(question).encode())
+        except OSError:
+            raise NotMeasuredError("crashed", self._how_it_ended()) from None
+        return self._receive(limit_s)
+
+    def _receive(self, limit_s: float) -> float:
+        """Wait for one answer."""
+        assert self._connection is not None, "a child that was asked has a connection"
+        try:
             if not self._connection.poll(limit_s):
                 self.close()
                 raise NotMeasuredError("hung", f"no result after {limit_s:.1f} s")
@@ -167,6 +211,7 @@ class MeasuringProcess:
 
     def close(self) -> None:
         """End the child."""
+        self._waiting.clear()
         process, connection = self._process, self._connection
         self._process = self._connection = None
         if connection is not None:

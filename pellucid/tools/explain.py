@@ -356,6 +356,11 @@ def search_table(report: SearchReport) -> Table:
     made.add_row("heuristic", duration(report.heuristic_seconds))
     made.add_row("after each step", ", ".join(map(duration, report.steps)) or "-")
     made.add_row("equal to others", str(report.equal))
+    tried = ", ".join(f"{count} {family}" for family, count in report.tried.most_common())
+    made.add_row("measured", cell(tried or "-"))
+    for actions, family, seconds in report.fastest[:_MOST_REASONS]:
+        listed = ", ".join(map(_action_text, actions)) or "none"
+        made.add_row("fast", cell(f"{duration(seconds)}, {family}: {listed}"))
     for what, counts in (("left out", report.pruned), ("refused", report.refused)):
         for reason, count in counts.most_common(_MOST_REASONS):
             made.add_row(what, cell(f"{count} times: {reason}", "dim"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -148,28 +149,26 @@ def test_a_child_is_started_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "enough", "num_runs"),
+    ("seconds", "enough", "num_runs"),
     [
-        ([5e-6] * 60, 1e-6, 51),  # short: all runs are made, the first finds caches cold
-        ([0.002] * 60, 0.001, 2),  # long, and much slower than the best
-        ([0.002] * 60, math.inf, 6),
-        ([1.0] * 60, math.inf, 4),
+        (5e-6, 1e-6, 1472),  # short: all runs are made, up to 32 at a time
+        (0.002, 0.001, 2),  # long, and much slower than the best
+        (0.002, math.inf, 6),
+        (1.0, math.inf, 4),
     ],
 )
-def test_how_often_a_kernel_runs(times: list[float], enough: float, num_runs: int) -> None:
+def test_how_often_a_kernel_runs(seconds: float, enough: float, num_runs: int) -> None:
     """A clock that goes on by the time of a run whenever one is made."""
-    now, done = 0.0, 0
+    done = 0
 
     class Call:
         def run(self, vars: object = ()) -> None:
-            nonlocal now, done
-            now, done = now + times[done], done + 1
+            nonlocal done
+            done += 1
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("time.perf_counter", lambda: now)
-        first = times[0]
-        Call().run()
-        assert measured_child._fastest(Call(), first, enough) == pytest.approx(times[0])
+    Call().run()
+    found = measured_child._fastest(Call(), lambda: done * seconds, seconds, enough)
+    assert found == pytest.approx(seconds)
     assert done == num_runs
 
 
@@ -179,6 +178,40 @@ def test_without_children_the_heuristic_decides(monkeypatch: pytest.MonkeyPatch)
         assert (Tensor([1.0, 2.0]) * 3).tolist() == [3.0, 6.0]
     reasons = [event.reason for event in seen.decisions if event.kind == "search"]
     assert "no child process could be started" in reasons[0]
+
+
+def test_a_candidate_whose_compiler_crashes_takes_no_other_with_it() -> None:
+    """What was to be compiled behind it is compiled when it is asked for."""
+
+    def code(text: str, name: str) -> Code:
+        return Code(text.format(name=name), name, 1, (0,))
+
+    with MeasuringProcess("CPU:LLVM", [("float32", 4)], patience=5.0) as child:
+        child.set_reference(code(IDLES, "f"))
+        candidates = [code(IDLES, "g"), code("no such language", "h"), code(IDLES, "i")]
+        for candidate in candidates:
+            child.prepare(candidate)
+        assert child.measure(candidates[0], [None]) < 1.0
+        with pytest.raises(NotMeasuredError, match="not compiled"):
+            child.measure(candidates[1], [None])
+        for candidate in candidates:
+            child.prepare(candidate)
+        assert child._process is not None
+        child._process.kill()  # as a compiler that crashes
+        for candidate in (candidates[0], candidates[2]):
+            with contextlib.suppress(NotMeasuredError):  # the first may be the one that crashed
+                child.measure(candidate, [None])
+        assert child.measure(candidates[2], [None]) < 1.0
+
+
+def test_slow_plain_loops_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the heuristic's choice says what is right."""
+    monkeypatch.setattr(beam, "SLOW_REFERENCE_US", 0.0)
+    injected(monkeypatch, {3: IDLES})
+    with Context(beam=1):
+        np.testing.assert_array_equal((Tensor(ROWS) * 2 + 3).numpy(), ROWS * 2 + 3)
+    report = only_report()
+    assert [kind for _, kind, _ in report.dropped] == ["wrong"]
 
 
 # ---- what is remembered ----------------------------------------------------------------------

@@ -32,7 +32,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.actions import _STEPS, apply_action
 from pellucid.opt.axes import axes_of
-from pellucid.opt.moves import moves
+from pellucid.opt.moves import next_actions
 from pellucid.pipeline import full_rewrite_to_sink, renderer_for, run_stages, to_programs
 from pellucid.runtime.device import Device
 from pellucid.tools.kernels import buffers_for
@@ -117,7 +117,7 @@ def applied(sink: UOp, actions: Iterable[Action], target: Target) -> UOp | None:
 
 def singles(sink: UOp, target: Target, numbers: random.Random, most: int) -> list[Action]:
     """The actions that are legal: of each kind on each axis, at most *most* amounts by chance."""
-    known = [found[0] for found in moves((), sink, target) if len(found) == 1]
+    known = list(next_actions(sink, target))
     places = range(len(axes_of(sink)))
     others = (Action(*row) for row in itertools.product(KINDS, places, AMOUNTS))
     families: dict[tuple[str, int], list[Action]] = {}
