@@ -159,7 +159,8 @@ def limits_text(limits: Limits) -> str:
     parts = [f"FMA {rates['fma'] / 1e9:.3g} GFLOP/s", *ways]
     parts.append(f"memory {limits.memory / 1e9:.3g} GB/s")
     parts.append(f"a call {limits.call_seconds * 1e6:.2g} us")
-    return f"{limits.threads} thread{plural}: {', '.join(parts)}"
+    doubt = "; too low, perhaps: other programs ran" if limits.doubtful else ""
+    return f"{limits.threads} thread{plural}: {', '.join(parts)}{doubt}"
 
 
 def size_text(amount: int) -> str:
