@@ -14,12 +14,17 @@ A long reduction to few values becomes two, whatever the machine, so that thread
 first one and the result is the same on all:
 
     REDUCE(x (4096, 4096), all)  ->  REDUCE(STAGE(REDUCE(x (64, 64, 4096), last two)), all)
+
+Of a reduction that is used through a SHRINK alone, only the part that is left is computed, wherever
+it is stored: so no gradient of a padded picture is computed for the padding.
+
+    SHRINK(REDUCE(x (18, 18, 9), last), 1 to 17)  ->  REDUCE(SHRINK(x, 1 to 17), last)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pellucid.core.dtype import DType, dtypes
@@ -80,13 +85,20 @@ def normalise(outputs: Sequence[UOp]) -> Normal:
         fresh = node.with_sources(tuple(done[s] for s in node.src))
         rule = _RULES.get(node.op)
         if rule is not None:
-            fresh = rule(fresh, all(num_users[s] == 1 for s in node.src))
+            fresh = rule(fresh, all(_is_used_once(s, num_users) for s in node.src))
         done[node] = fresh
         if not any(fresh is done[s] for s in node.src):  # else it keeps the lines that it has
             hand_lines_on(node, fresh)
     sink = done[order[-1]]
     checks = tuple(n.arg for n in sink.toposort() if n.op is Ops.CHECK)
     return Normal(sink, tuple(buffers), checks)
+
+
+def _is_used_once(node: UOp, num_users: Mapping[UOp, int]) -> bool:
+    """True for a node with one user, and where it is a CAST, for what it converts."""
+    while node.op is Ops.CAST and num_users[node] == 1:
+        (node,) = node.src
+    return num_users[node] == 1
 
 
 def hand_lines_on(before: UOp, after: UOp) -> None:
@@ -113,6 +125,23 @@ def _reduce(node: UOp, only_user: bool) -> UOp:
         axes = tuple(sorted((*inner, *(kept[axis] for axis in axes))))
         source = source.src[0]
     return _in_two_stages(source, op, axes) or _reduced(source, op, axes)
+
+
+def _shrink(node: UOp, only_user: bool) -> UOp:
+    """SHRINK(REDUCE(x)) -> REDUCE(SHRINK(x)), where nothing else wants the whole reduction."""
+    source = node.src[0]
+    if not only_user:
+        return node
+    if source.op is Ops.CAST:
+        inner = _shrink(source.src[0].shrink(node.arg), only_user)
+        return node if inner.op is Ops.SHRINK else inner.cast(node.dtype)
+    if source.op is not Ops.REDUCE or source.src[0].op is Ops.PAIR:
+        return node
+    box = iter(node.arg)
+    whole = source.src[0]
+    axes = source.arg.axes
+    kept = ((0, n) if axis in axes else next(box) for axis, n in enumerate(whole.known_shape))
+    return source.with_sources((whole.shrink(tuple(kept)),))
 
 
 def _reduced(source: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
@@ -180,6 +209,7 @@ _RULES: dict[Op, Callable[[UOp, bool], UOp]] = {
     Ops.LEAF: _value_of_source,
     Ops.DETACH: _value_of_source,
     Ops.REDUCE: _reduce,
+    Ops.SHRINK: _shrink,
     Ops.WRITE: _write,
     Ops.SCATTER: _scatter,
 }

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from pellucid.core.dtype import dtypes
+from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import DeviceError
 from pellucid.ir.arg import CheckArg
 from pellucid.ir.op import Ops
@@ -186,6 +186,21 @@ def test_convolution_is_one_kernel_without_movement() -> None:
     result = check([conv2d(x, w)])
     (kernel,) = kernels(result)
     assert not any(n.op.is_movement for n in kernel.toposort())
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float16])
+def test_of_a_reduction_that_is_shrunk_only_the_part_that_is_left_is_computed(dtype: DType) -> None:
+    """As the gradient of a padded picture, which is stored because several windows use it."""
+    x = tensor((6, 40, 6), dtype)
+    part = reduce(x, 1).shrink(((1, 5), (2, 6)))
+    first, _ = check([matmul(part, part)], rtol=1e-2).linear.src
+    assert first.src[1].known_shape == (16,)
+
+
+def test_a_reduction_that_is_also_used_whole_is_not_done_again_for_its_part() -> None:
+    whole = reduce(tensor((6, 40, 6)), 1)
+    part = whole.shrink(((1, 5), (2, 6)))
+    assert num_calls(matmul(part, part), whole) == 2
 
 
 def test_pool_is_one_kernel_and_a_sum_after_it_too() -> None:
