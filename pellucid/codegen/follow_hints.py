@@ -10,7 +10,8 @@ of slot 0, before and after:
 A parameter that several loops touch is asked for in one of them: the one that touches most of it,
 and of equals the last, which leaves the lines most time to arrive before they are needed. One
 PREFETCH is made for each line that a turn of the loop touches. What lies ahead of the last turn is
-outside of the storage; a PREFETCH of it does nothing.
+outside of the storage; a PREFETCH of it does nothing. With `seek` instead of `prefetch`, the index
+that says which row is touched is read for a later turn, and that row is asked for.
 
 Only whole vectors that lie on their alignment within the parameter are written past the caches;
 whether the parameter itself is aligned is asked where the program runs.
@@ -39,7 +40,7 @@ def follow_hints(sink: UOp, target: Target) -> UOp:
     """Add the PREFETCHes, and mark the STOREs, that the hints of a kernel ask for."""
     hints: tuple[Hint, ...] = sink.arg.hints
     streamed = {h.slot for h in hints if h.kind == "stream"}
-    ahead = [h for h in hints if h.kind == "prefetch"]
+    ahead = [h for h in hints if h.kind in ("prefetch", "seek")]
     if not hints:
         return sink
     requests: dict[UOp, list[UOp]] = {}
@@ -93,7 +94,10 @@ def _prefetches(sink: UOp, hint: Hint, line_bytes: int) -> Iterable[tuple[UOp, U
     if not loops:
         return []
     end = max(loops, key=lambda e: (_bytes_touched(loops[e]), ends.index(e)))
-    places = _lines(loops[end], hint.ahead, line_bytes)
+    if hint.kind == "seek":
+        places = _lines(_later(loops[end], ends, hint.ahead), 0, line_bytes)
+    else:
+        places = _lines(loops[end], hint.ahead, line_bytes)
     arg = None if is_read else "write"
     return [(end, UOp.make(Ops.PREFETCH, place, arg=arg)) for place in places]
 
@@ -110,6 +114,21 @@ def _bytes_touched(indices: list[UOp]) -> int:
     return sum(
         i.dtype.itemsize * math.prod(bounds(r).max + 1 for r in i.src[1].ranges) for i in indices
     )
+
+
+def _later(indices: list[UOp], ends: list[UOp], turns: int) -> list[UOp]:
+    """The INDEXes of later turns of the loop in which the places are read; those of the last one
+    ask for the last turn again.
+    """
+    found: list[UOp] = []
+    for index in indices:
+        below = index.src[1].toposort()
+        read_in = {r for n in below if n.op is Ops.LOAD for r in n.ranges}
+        axis = next((e.src[1] for e in ends if e.src[1] in read_in), None)
+        if axis is not None and axis.src[0].is_const and not any(n.op is Ops.AFTER for n in below):
+            later = (axis + turns).minimum(int(axis.src[0].arg) - 1)
+            found.append(_storage(index).index(index.src[1].substitute({axis: later})))
+    return found
 
 
 def _lines(indices: list[UOp], ahead: int, line_bytes: int) -> list[UOp]:

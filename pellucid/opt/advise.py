@@ -24,7 +24,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stride_of
 from pellucid.opt.cost import Costs
-from pellucid.opt.hints import all_accesses, bytes_of, is_read
+from pellucid.opt.hints import all_accesses, bytes_of, is_read, is_sought
 from pellucid.opt.plan import Plan
 
 STREAMED_BYTES = 1 << 25
@@ -73,12 +73,31 @@ class _Advice:
         """Ask for the next row where several loops work at one, or where a loop is busy."""
         row = self._row_axis(slot)
         if row is None:
-            self._busy_loop(slot)
+            if not self._sought_rows(slot):
+                self._busy_loop(slot)
             return
         row_bytes = self._step_bytes(slot, row)
         if 2 * self.target.line_bytes <= row_bytes <= self.target.l2_bytes // 8:
             reason = "the next row arrives while the loops over this one work"
             self.plan.do("prefetch", row.arg.id, slot, reason)
+
+    def _sought_rows(self, slot: int) -> bool:
+        """Ask for later rows, where memory says which rows a loop reads; False where it does not.
+
+        Processors cannot tell where the next row is, and begin anew with each.
+        """
+        accesses = self.accesses[slot]
+        loops = [r for r in axes_of(self.sink) if r.arg.kind in _LOOPS]
+        axis = next((r for r in reversed(loops) if all(is_sought(a, r) for a in accesses)), None)
+        if axis is None:
+            return False
+        inside = (r for r in accesses[0].ranges if stride_of(accesses[0].src[1], r) is not None)
+        size = math.prod(size_of(r) or 1 for r in inside) * accesses[0].dtype.itemsize
+        if 4 * self.target.line_bytes <= size <= self.target.l2_bytes // 8:
+            turns = max(1, AHEAD_BYTES // size)
+            reason = "an index in memory says which row is next"
+            self.plan.do("prefetch", axis.arg.id, slot, reason, (turns,))
+        return True
 
     def _row_axis(self, slot: int) -> UOp | None:
         """The loop over rows of a parameter, where several loops stand in it that read it."""

@@ -4,7 +4,8 @@ LOOP form -> LOOP form: the advice stands in `KernelInfo.hints`, by the slot of 
 `follow_hints` does it when all loops are known.
 
     prefetch(axis, slot)   while one turn of the axis is worked at, ask for what the next one
-                           touches of the parameter; a third part says how many turns ahead
+                           touches of the parameter; a third part says how many turns ahead.
+                           Where an index in memory says what that is, the index is read ahead
     stream(0, slot)        write the parameter past the caches, which then need not be filled from
                            memory first, and keep what else is in them
 
@@ -39,15 +40,25 @@ def prefetch(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     turns = action.extra[0] if action.extra else 1
     if type(turns) is not int or turns < 1:
         raise refuse(action, f"{turns!r} turns are no distance")
-    strides = {stride_of(i.src[1], axis) for i in accesses_of(sink, slot)}
-    if not strides:
+    accesses = accesses_of(sink, slot)
+    if not accesses:
         raise refuse(action, f"parameter {slot} is not touched by the kernel")
+    if all(is_sought(access, axis) for access in accesses):
+        return with_hint(sink, action, Hint("seek", slot, turns))
+    strides = {stride_of(access.src[1], axis) for access in accesses}
     if None in strides or len(strides) > 1:
         raise refuse(action, f"its turns do not move evenly along parameter {slot}")
     ahead = (strides.pop() or 0) * turns
     if ahead == 0:
         raise refuse(action, f"each of its turns touches the same of parameter {slot}")
     return with_hint(sink, action, Hint("prefetch", slot, ahead))
+
+
+def is_sought(access: UOp, axis: UOp) -> bool:
+    """True where a parameter is read at a place that memory holds, another one in each turn."""
+    inside = access.src[1].toposort()
+    is_known = any(n.op in (Ops.AFTER, Ops.REDUCE) for n in inside)
+    return not is_known and any(n.op is Ops.INDEX and axis in n.ranges for n in inside)
 
 
 def stream(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:

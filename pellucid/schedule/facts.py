@@ -41,6 +41,9 @@ SMALL_REDUCE = 8
 DEAR_TWICE = 24.0
 """From this cost on (a load counts 8) a large value is better stored than computed twice."""
 
+MOST_READ = 8
+"""A value that reads more elements of memory is dear, however often it reads each of them."""
+
 _DEAR = frozenset(TRANSCENDENTAL)
 _CAP = 1e6
 
@@ -97,6 +100,7 @@ class Facts:
         self.carries_reduce: set[UOp] = set()
         self.carries_large: set[UOp] = set()
         self.has_storage: set[UOp] = set()
+        self._reads: dict[UOp, frozenset[UOp] | None] = {}
         self.num_users = count_users(order[-1])
         self.narrow_factors = narrow_factors(order)
         for node in order:
@@ -218,7 +222,22 @@ class Facts:
             ops += TRANSCENDENTAL_OPS
         elif node.op.is_elementwise:
             ops += 1
+        if node.op.is_elementwise and (read := self._elements_read(node)) is not None:
+            loads = min(loads, len(read))  # what several operands load is loaded once
         return Cost(min(ops, _CAP), min(loads, _CAP))
+
+    def _elements_read(self, node: UOp) -> frozenset[UOp] | None:
+        """What stands for the elements that one of *node* is computed from; None for many."""
+        known = self._reads
+        if node not in known:
+            if not node.op.is_elementwise:
+                known[node] = frozenset((node,)) if node in self.has_storage else frozenset()
+            else:
+                parts = [self._elements_read(s) for s in node.src]  # one level: sources come first
+                found = [part for part in parts if part is not None]
+                whole = frozenset().union(*found) if len(found) == len(parts) else None
+                known[node] = whole if whole is not None and len(whole) <= MOST_READ else None
+        return known[node]
 
 
 def reduced_elems(node: UOp) -> int:

@@ -303,7 +303,7 @@ class _Walk:
         if valid is not None:
             self.plan.valid[node, use] = valid
         row_uses = tuple((each, (index[:num_rows], outer)) for each in indices)
-        return ((source, ((*rows, *index[num_rows:]), both(outer, valid))), *row_uses)
+        return ((source, ((*rows, *index[num_rows:]), outer)), *row_uses)
 
     def indirect(self, indices: Sequence[UOp], shape: Shape, use: Use) -> tuple[Index, UOp | None]:
         """Placeholders for rows that *indices* hold at *use*, and the condition that they exist."""

@@ -68,8 +68,8 @@ class Values:
         if not sources:  # GATHER from nothing
             return zero_of(node.dtype)
         valid = self.plan.valid.get((node, use))
-        if valid is None or (op is Ops.GATHER and sources[0].op is Ops.INDEX):
-            return sources[0]  # an INDEX gives 0 by itself where its condition is false
+        if valid is None:
+            return sources[0]
         fill = sources[1] if op is Ops.PAD else zero_of(node.dtype)
         return UOp.make(Ops.WHERE, valid, sources[0], fill)
 
@@ -84,9 +84,15 @@ class Values:
         return UOp(Ops.REDUCE, node.dtype, (sources[0], *loops), ReduceArg(op))
 
     def meaning(self, what: str, node: UOp, use: Use, size: int) -> UOp:
-        """What a placeholder stands for: the row that *node* holds, or whether it exists."""
+        """What a placeholder stands for: the row that *node* holds, or whether it exists.
+
+        Instead of one that does not exist the first or the last one is read, and not used: a read
+        without a condition is a plain load of whole vectors.
+        """
         row = self.value_of(node, use).cast(dtypes.index)
-        return row if what == "row" else (row >= ZERO) & (row < literal(size))
+        if what == "valid":
+            return (row >= ZERO) & (row < literal(size))
+        return row.maximum(ZERO).minimum(literal(size - 1))
 
     def settle(self, expression: UOp) -> UOp:
         """Exchange placeholders for what they stand for."""

@@ -22,7 +22,7 @@ from pellucid.ir.verify import verify
 from pellucid.opt.actions import apply_action
 from pellucid.opt.heuristic import choose
 from pellucid.opt.hints import accesses_of, bytes_of
-from pellucid.opt.moves import moves
+from pellucid.opt.moves import next_actions
 from pellucid.opt.saved import actions_from_text, actions_to_text
 from tests.codegen import kernels
 from tests.codegen.lowering import TARGET, lowered, with_actions
@@ -242,6 +242,47 @@ def test_a_gather_counts_what_it_reads() -> None:
     assert bytes_of(accesses_of(sink, 1)) == 8 * 16 * 4
 
 
+def rows_by_index(rows: int, width: int, table_rows: int) -> UOp:
+    """y[i, j] = x[index[i], j]"""
+    i, j = kernels.loop(rows, 0), kernels.loop(width, 1)
+    row = kernels.param(2, rows, dtypes.int64).index(i).cast(dtypes.index)
+    place = row.maximum(0).minimum(table_rows - 1) * width + j
+    value = kernels.param(1, table_rows * width).index(place)
+    target = kernels.param(0, rows * width).index(i * width + j)
+    return kernels.kernel(target.store(value).end(i, j))
+
+
+def test_rows_that_memory_names_are_asked_for_turns_ahead() -> None:
+    assert hinted(rows_by_index(8, 64, 99), Action("prefetch", 0, 1, (2,))) == (Hint("seek", 1, 2),)
+    assert kinds(choose(rows_by_index(8192, 256, 32768), AVX2).actions) == [
+        Action("prefetch", 0, 1, (2,))
+    ]
+    assert kinds(choose(rows_by_index(8192, 2, 32768), AVX2).actions) == []
+
+
+@pytest.mark.parametrize("turns", [1, 3, 100])
+def test_the_last_rows_ask_for_no_index_that_does_not_exist(turns: int) -> None:
+    sink = with_actions(
+        rows_by_index(9, 32, 40), Action("lanes", 1, 16), Action("prefetch", 0, 1, (turns,))
+    )
+    kernel = lowered(sink, TARGET)
+    verify(kernel, NATIVE)
+    assert nodes_of(kernel, Ops.PREFETCH)
+    table = np.arange(40 * 32, dtype=np.float32)
+    rows = np.array([0, 39, 5, 5, -3, 41, 7, 8, 20])
+    buffers = [np.zeros(9 * 32, np.float32), table, rows]
+    run_kernel(kernel, buffers)
+    wanted = table.reshape(40, 32)[rows.clip(0, 39)]
+    np.testing.assert_array_equal(buffers[0].reshape(9, 32), wanted)
+
+
+def test_rows_by_index_are_those_of_numpy() -> None:
+    numbers = np.random.default_rng(0)
+    table = numbers.standard_normal((4096, 256)).astype(np.float32)
+    rows = numbers.integers(-4096, 4096, 1024)
+    np.testing.assert_array_equal(Tensor(table)[Tensor(rows)].numpy(), table[rows])
+
+
 # ---- saved, searched ---------------------------------------------------------------------------
 
 
@@ -251,9 +292,9 @@ def test_hints_are_saved_and_asked_for_again() -> None:
 
 
 def test_a_search_tries_hints() -> None:
-    small, large = (moves((), kernels.softmax(n, 1024), TARGET) for n in (4, 4096))
-    assert set(HINTS) <= {actions[-1] for actions in large if actions}
-    assert not set(HINTS) & {actions[-1] for actions in small if actions}
+    small, large = (set(next_actions(kernels.softmax(n, 1024), TARGET)) for n in (4, 4096))
+    assert set(HINTS) <= large
+    assert not set(HINTS) & small
 
 
 def test_a_softmax_with_hints_is_that_without() -> None:
