@@ -27,7 +27,7 @@ from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pairs import joined, lanes_of, paired
 from pellucid.ir.simplify import simplify
-from pellucid.ir.transform import substitute_free, transform
+from pellucid.ir.transform import substitute_each, transform
 from pellucid.ir.uop import UOp
 
 
@@ -131,7 +131,7 @@ def _unrolled(node: UOp) -> UOp:
     if not copied:
         return node
     ranges = [r for r in closed if r.arg.kind is not AxisKind.UNROLL]
-    values = [substitute_free(value, chosen) for chosen in _assignments(copied)]
+    values = substitute_each(value, _assignments(copied))
     if ranges:
         values = [node.with_sources((v, *ranges)) for v in values]
     total = combine(node.arg.op, values)
@@ -165,7 +165,7 @@ def _upcast(effect: UOp, copied: tuple[UOp, ...]) -> UOp:
         parts = [_upcast(part, copied) for part in effect.src]
     elif copied:
         # the innermost axis runs fastest: rows of a tile, then vectors of a row
-        parts = [substitute_free(effect, chosen) for chosen in _assignments(copied)]
+        parts = substitute_each(effect, _assignments(copied))
     else:
         return effect
     flat = [p for part in parts for p in (part.src if part.op is Ops.GROUP else (part,))]

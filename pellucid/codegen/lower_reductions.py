@@ -39,7 +39,7 @@ from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pairs import beats, identity_of_key, is_of_pairs, key_of, value_of
 from pellucid.ir.transform import fresh_ranges, substitute_free, transform
-from pellucid.ir.uop import UOp
+from pellucid.ir.uop import UOp, kept
 
 GroupKey = tuple[int, tuple[UOp, ...], tuple[UOp, ...]]
 
@@ -81,6 +81,7 @@ def _innermost_groups(sink: UOp) -> dict[GroupKey, list[UOp]]:
     return groups
 
 
+@kept
 def _levels(sink: UOp) -> dict[UOp, int]:
     """For each REDUCE, one more than the largest number of REDUCEs on a way down from it."""
     nodes = sink.toposort()

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from pellucid.engine.storage import Storage, stored_buffer
 from pellucid.ir.op import Op, Ops
-from pellucid.ir.uop import UOp
+from pellucid.ir.uop import UOp, keeper
 
 LONGEST: Final = 256
 
@@ -30,8 +30,8 @@ class Past(NamedTuple):
 
 
 # Both hang on the nodes themselves, as they are asked for at every node.
-_keep_past: Callable[[UOp, Past | None], None] = UOp.__dict__["_past"].__set__
-_keep_leaf: Callable[[UOp, tuple[weakref.ref[Storage], int]], None] = UOp.__dict__["_leaf"].__set__
+_keep_past: Callable[[UOp, Past | None], None] = keeper("_past")
+_keep_leaf: Callable[[UOp, tuple[weakref.ref[Storage], int]], None] = keeper("_leaf")
 _leaf_ops: set[Op] = set()
 """The ops of all nodes that ever stood for a leaf: others need not be asked."""
 

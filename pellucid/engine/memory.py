@@ -18,7 +18,7 @@ import numpy as np
 
 from pellucid.core.dtype import DType
 from pellucid.ir.arg import BufferArg
-from pellucid.ir.uop import UOp, new_buffer
+from pellucid.ir.uop import UOp, keeper, new_buffer
 from pellucid.runtime.allocator import Block
 from pellucid.runtime.buffer import Buffer, buffer_on
 
@@ -33,8 +33,8 @@ def _restart_after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_restart_after_fork)
-_keep_memory: Callable[[UOp, Buffer], None] = UOp.__dict__["_memory"].__set__
-_keep_past: Callable[[UOp, Any], None] = UOp.__dict__["_past"].__set__
+_keep_memory: Callable[[UOp, Buffer], None] = keeper("_memory")
+_keep_past: Callable[[UOp, Any], None] = keeper("_past")
 
 
 def buffer_of(node: UOp) -> Buffer:

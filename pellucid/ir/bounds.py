@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from pellucid.core.dtype import DType, Kind, wrap
 from pellucid.ir.op import COMPARISONS, Op, Ops, floor_divide, truncated_divide
-from pellucid.ir.uop import UOp, fact
+from pellucid.ir.uop import UOp, fact, keeper
 
 
 class Interval(NamedTuple):
@@ -116,7 +116,7 @@ def _fill(root: UOp) -> Interval:
 
 
 _COUNTED = (Kind.INT, Kind.UINT, Kind.INDEX, Kind.BOOL)
-_keep_bounds: Callable[[UOp, Interval], None] = UOp.__dict__["_bounds"].__set__
+_keep_bounds: Callable[[UOp, Interval], None] = keeper("_bounds")
 
 Rule = Callable[[UOp, "list[Interval]"], Interval]
 

@@ -22,11 +22,11 @@ from typing import Any
 from pellucid.core.errors import RewriteLoopError
 from pellucid.ir import origin
 from pellucid.ir.law import RuleSet, Statistics, last_fired
-from pellucid.ir.uop import UOp
+from pellucid.ir.uop import UOp, keeper
 
 FREE_REWRITES = 2000
 REWRITES_PER_NODE = 100
-_keep_normal: Callable[[UOp, int], None] = UOp.__dict__["_normal"].__set__
+_keep_normal: Callable[[UOp, int], None] = keeper("_normal")
 _SOURCES, _RESULT = object(), object()
 
 

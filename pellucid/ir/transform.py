@@ -3,6 +3,7 @@
     transform(root, visit)          visit sees each node over its rebuilt sources
     rebuild(root, visit)            visit sees each node as it was, and its rebuilt sources
     substitute_free(root, {i: 3})   exchange RANGEs where they are free
+    substitute_each(root, choices)  the same for several choices of literals at once
 
 A REDUCE binds its ranges: `REDUCE(x[i, k], k)` depends on i alone. When i is replaced and a copy
 of the REDUCE must run in a loop of its own, its k must be another RANGE than that of the original:
@@ -14,15 +15,15 @@ and a REDUCE that depends on none of the replaced ranges stays the node it is: b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pellucid.core.dtype import Kind
 from pellucid.ir import origin
 from pellucid.ir.arg import RangeArg
 from pellucid.ir.laws.terms import Terms, sum_of, terms_of
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, kept
 
+_RANGE = Ops.RANGE
 Visit = Callable[[UOp], UOp]
 Rebuild = Callable[[UOp, tuple[UOp, ...]], UOp]
 Fresh = Callable[[UOp], UOp]
@@ -67,9 +68,10 @@ def fresh_ranges(*roots: UOp) -> Fresh:
     return fresh
 
 
+@kept
 def next_range_id(root: UOp) -> int:
     """A number that no RANGE below *root* has."""
-    return max((n.arg.id for n in root.toposort() if n.op is Ops.RANGE), default=-1) + 1
+    return max([n.arg.id for n in root.toposort() if n.op is _RANGE], default=-1) + 1
 
 
 def substitute_free(root: UOp, mapping: Mapping[UOp, UOp], fresh: Fresh | None = None) -> UOp:
@@ -78,6 +80,99 @@ def substitute_free(root: UOp, mapping: Mapping[UOp, UOp], fresh: Fresh | None =
     With *fresh*, every REDUCE and END that changes binds copies of its ranges.
     """
     return _substitute(root, dict(mapping), fresh, {})
+
+
+def substitute_each(root: UOp, choices: Sequence[Mapping[UOp, UOp]]) -> list[UOp]:
+    """One copy of *root* for each choice of literals for the same RANGEs, as `substitute_free`.
+
+    A node is made as often as the literals differ that it depends on: of 6 x 2 copies, what
+    depends on the rows alone is made 6 times, what depends on the columns alone twice.
+
+    >>> i, j = UOp.range(2, 0), UOp.range(2, 1)
+    >>> choices = [{i: i.const_like(a), j: j.const_like(b)} for a in (0, 1) for b in (0, 1)]
+    >>> [copy.arg for copy in substitute_each(i * 8 + j, choices)]
+    [0, 1, 8, 9]
+    """
+    _ = root.ranges  # from here on, all nodes below have theirs
+    axes = choices[0].keys()
+    moved: dict[UOp, Terms] = {}
+
+    def is_open(node: UOp) -> bool:
+        if not _depends(node, choices[0]):
+            return False
+        terms = _still_terms(node, choices[0])
+        if terms is not None:
+            moved[node] = terms
+        return terms is None
+
+    nodes = root.toposort(is_open)
+    if any(_binds(node) and not axes.isdisjoint(node.src[1:]) for node in nodes):
+        return [substitute_free(root, chosen) for chosen in choices]
+    copies = _Copies(choices)
+    for node in nodes:
+        if _depends(node, choices[0]):
+            copies.make(node, moved.get(node))
+    return copies.all_of(root)
+
+
+class _Copies:
+    """Copies of nodes, by the literals that they depend on: a node's are numbered in a list."""
+
+    def __init__(self, choices: Sequence[Mapping[UOp, UOp]]) -> None:
+        self.choices = choices
+        self.of: dict[UOp, list[UOp]] = {}
+        self.numbers: dict[tuple[UOp, ...], list[int]] = {}
+        """For some RANGEs: which copy each choice has, of a node that depends on them."""
+        self.firsts: dict[tuple[UOp, ...], list[int]] = {}
+        """For some RANGEs: the first choice of each copy."""
+        self.axes: dict[tuple[UOp, ...], tuple[UOp, ...]] = {}
+        """For the ranges of a node: those among them that are replaced."""
+
+    def axes_of(self, node: UOp) -> tuple[UOp, ...]:
+        """The replaced RANGEs that a node depends on."""
+        found = self.axes.get(node._ranges)
+        if found is None:
+            found = tuple([r for r in node._ranges if r in self.choices[0]])
+            self.axes[node._ranges] = found
+            self.number(found)
+        return found
+
+    def number(self, axes: tuple[UOp, ...]) -> None:
+        """Number the copies that nodes have which depend on *axes*."""
+        if axes in self.numbers:
+            return
+        seen: dict[tuple[UOp, ...], int] = {}
+        keys = [tuple([chosen[r] for r in axes]) for chosen in self.choices]
+        self.numbers[axes] = [seen.setdefault(key, len(seen)) for key in keys]
+        self.firsts[axes] = [keys.index(key) for key in seen]
+
+    def make(self, node: UOp, terms: Terms | None) -> None:
+        """Make the copies of a node, whose sources have theirs; *terms*: as a sum, that stay."""
+        firsts = self.firsts[self.axes_of(node)]
+        chosen = self.choices
+        if node in chosen[0]:
+            made = [chosen[first][node] for first in firsts]
+        elif terms is not None:
+            made = [_moved_to(node, terms, chosen[first]) for first in firsts]
+        else:
+            sources = [self.at(source, firsts) for source in node.src]
+            made = [node.with_sources(src) for src in zip(*sources, strict=True)]
+        self.of[node] = made
+        if origin.recording:
+            for copy in made:
+                origin.inherit(node, copy)
+
+    def at(self, node: UOp, choices: Sequence[int]) -> list[UOp]:
+        """The copies that a node has for some choices, by their place."""
+        copies = self.of.get(node)
+        if copies is None:
+            return [node] * len(choices)
+        numbers = self.numbers[self.axes_of(node)]
+        return [copies[numbers[choice]] for choice in choices]
+
+    def all_of(self, node: UOp) -> list[UOp]:
+        """The copy that a node has for each choice."""
+        return self.at(node, range(len(self.choices)))
 
 
 Memo = dict[tuple[UOp, ...], dict[UOp, UOp]]
@@ -124,20 +219,32 @@ def _moved(node: UOp, mapping: Mapping[UOp, UOp]) -> UOp | None:
 
     (i * 64 + u * 8) with u = 3  ->  i * 64 + 24, in normal order at once
     """
-    if node.op is not Ops.ADD or node.dtype.kind is not Kind.INDEX:
+    still = _still_terms(node, mapping)
+    return None if still is None else _moved_to(node, still, mapping)
+
+
+def _still_terms(node: UOp, mapping: Mapping[UOp, UOp]) -> Terms | None:
+    """The terms of an index sum that do not depend on some ranges, where those are terms too."""
+    if node.op is not Ops.ADD or not node.dtype.is_index:
         return None
-    rest: Terms = {}
-    distance = 0
+    still: Terms = {}
     for base, factor in _known_terms(node).items():
         axis = base.src[0] if base is not None and base.op is Ops.SPLAT else base
         if axis is None or not _depends(axis, mapping):
-            rest[base] = factor
-        elif axis in mapping:
-            distance += factor * mapping[axis].arg
-        else:
+            still[base] = factor
+        elif axis not in mapping:
             return None
-    rest[None] = rest.get(None, 0) + distance
-    return sum_of(rest, node)
+    return still
+
+
+def _moved_to(node: UOp, still: Terms, mapping: Mapping[UOp, UOp]) -> UOp:
+    """The sum *node* where the ranges among its terms have literals."""
+    distance = still.get(None, 0)
+    for base, factor in _known_terms(node).items():
+        if base not in still and base is not None:
+            axis = base.src[0] if base.op is Ops.SPLAT else base
+            distance += factor * mapping[axis].arg
+    return sum_of({**still, None: distance}, node)
 
 
 _known_terms = kept(terms_of)

@@ -23,19 +23,22 @@ import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar, overload
 
-from pellucid.core.dtype import DType, Kind, Scalar, dtypes, to_scalar
+from pellucid.core.dtype import DType, Scalar, dtypes, to_scalar
 from pellucid.ir.arg import AxisKind, BufferArg, RangeArg
 from pellucid.ir.op import Op, Ops, Shape
 
 T = TypeVar("T")
+_CONST = Ops.CONST
 
 _nodes: dict[tuple[Any, ...], _Reference] = {}
 _lock = threading.RLock()
 _dead: deque[_Reference] = deque()
 _died: Callable[[Any], None] = _dead.append
+_MOST_DEAD: Final = 128
+"""How many dead nodes wait: taken out of the table together, each costs half as much."""
 _buffer_ids = itertools.count()
 _MISSING: Final = object()
 """In place of a fact that was not asked for yet: an exception would take four times as long."""
@@ -52,7 +55,7 @@ def clear_dead() -> None:
     """Take dead nodes out of the table, in a loop, as each may let its sources die.
 
     A node that dies only joins the queue, which is no step of Python's: where one is, an interrupt
-    may come, and is lost. The next node that is made, or whoever needs memory, clears the queue. An
+    may come, and is lost. Who makes a node when many wait, or needs memory, clears the queue. An
     interrupt may come between any two steps here: what was begun is done again.
     """
     with _lock:
@@ -117,12 +120,11 @@ class fact(Generic[T]):  # noqa: N801  (used as a decorator)
     @functools.cached_property
     def keep(self) -> Callable[[UOp, T], None]:
         """Sets the slot of a node, which refuses ordinary assignments."""
-        setter: Callable[[UOp, T], None] = UOp.__dict__[self.slot].__set__
-        return setter
+        return keeper(self.slot)
 
 
-class UOp:
-    """One operation: `op` (a row of the table), `dtype`, `src` (sources), `arg`."""
+class _Parts:
+    """What a node holds. It is filled as one of these, whose parts can be set; then it is a UOp."""
 
     __slots__ = (
         "__weakref__",
@@ -143,42 +145,63 @@ class UOp:
         "src",
     )
 
-    op: Final[Op]  # type: ignore[misc]
-    dtype: Final[DType]  # type: ignore[misc]
-    src: Final[tuple[UOp, ...]]  # type: ignore[misc]
-    arg: Final[Any]  # type: ignore[misc]
+    op: Op
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any
     _content: bytes
     _kept: dict[Callable[[UOp], Any], Any]
     _normal: int
     _ranges: tuple[UOp, ...]
     _shape: Shape | None
 
-    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
-        """Return the one node with these parts, making it if there is none."""
-        key = (op, dtype, src, _const_key(arg) if op is Ops.CONST else arg)
-        reference = _nodes.get(key)
-        if reference is not None:
+
+def node_of(op: Op, dtype: DType, src: tuple[UOp, ...], arg: Any = None) -> UOp:
+    """The one node with these parts: what UOp(…) returns, without the cost of calling a class.
+
+    A new entry of the table needs no lock, as `setdefault` is one step and changes no entry; who
+    exchanges or takes out the entry of a dead node holds it.
+    """
+    key = (op, dtype, src, arg if op is not _CONST else _const_key(arg))
+    reference = _nodes.get(key)
+    if reference is not None:
+        found = reference()
+        if found is not None:
+            return found
+    node: Any = _Parts()
+    node.op = op
+    node.dtype = dtype
+    node.src = src
+    node.arg = arg
+    node._normal = 0
+    node.__class__ = UOp
+    mine = _Reference(node, _died)
+    mine.key = key
+    if _nodes.setdefault(key, mine) is not mine:
+        with _lock:
+            reference = _nodes.setdefault(key, mine)
             found = reference()
             if found is not None:
                 return found
-        node = object.__new__(cls)
-        _set_op(node, op)
-        _set_dtype(node, dtype)
-        _set_src(node, src)
-        _set_arg(node, arg)
-        _set_normal(node, 0)
-        mine = _Reference(node, _died)
-        mine.key = key
-        with _lock:
-            reference = _nodes.setdefault(key, mine)
-            if reference is not mine:
-                other = reference()
-                if other is not None:
-                    return other
-                _nodes[key] = mine
-        if _dead:
-            clear_dead()
-        return node
+            _nodes[key] = mine
+    if len(_dead) > _MOST_DEAD:
+        clear_dead()
+    return node  # type: ignore[no-any-return]
+
+
+class UOp(_Parts):
+    """One operation: `op` (a row of the table), `dtype`, `src` (sources), `arg`."""
+
+    __slots__ = ()
+
+    op: Final[Op]  # type: ignore[misc]
+    dtype: Final[DType]  # type: ignore[misc]
+    src: Final[tuple[UOp, ...]]  # type: ignore[misc]
+    arg: Final[Any]  # type: ignore[misc]
+
+    def __new__(cls, op: Op, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+        """Return the one node with these parts, making it if there is none."""
+        return node_of(op, dtype, src, arg)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a UOp cannot be changed (tried to set {name}); make a new one")
@@ -199,14 +222,14 @@ class UOp:
     def const(dtype: DType, value: Scalar | tuple[Scalar, ...]) -> UOp:
         """A literal of *dtype*; the value is cast to it as CAST would."""
         if isinstance(value, tuple):
-            is_index = dtype.kind is Kind.INDEX  # of Python's own integers, whatever their size
-            lanes = value if is_index else tuple([to_scalar(dtype.scalar, v) for v in value])
+            # an index is one of Python's own integers, whatever its size
+            lanes = value if dtype.is_index else tuple([to_scalar(dtype.scalar, v) for v in value])
             keys = _const_key(lanes)
             same = keys.count(keys[0]) == len(keys)
-            return UOp(Ops.CONST, dtype, (), lanes[0] if same else lanes)
-        if type(value) is not int or dtype.kind is not Kind.INDEX:
+            return node_of(_CONST, dtype, (), lanes[0] if same else lanes)
+        if type(value) is not int or not dtype.is_index:
             value = to_scalar(dtype.scalar, value)
-        return UOp(Ops.CONST, dtype, (), value)
+        return node_of(_CONST, dtype, (), value)
 
     def replace(self, **changes: Any) -> UOp:
         """The node with some of op, dtype, src, arg exchanged."""
@@ -215,7 +238,7 @@ class UOp:
 
     def with_sources(self, src: tuple[UOp, ...]) -> UOp:
         """The node over other sources (itself when they are the same)."""
-        return self if src == self.src else UOp(self.op, self.dtype, src, self.arg)
+        return self if src == self.src else node_of(self.op, self.dtype, src, self.arg)
 
     @staticmethod
     def make(op: Op, *src: UOp, arg: Any = None) -> UOp:
@@ -226,7 +249,7 @@ class UOp:
         """
         if op.result is None:
             raise TypeError(f"{op} needs its type given: UOp({op}, dtype, …)")
-        return UOp(op, op.result([s.dtype for s in src]), src, arg)
+        return node_of(op, op.result([s.dtype for s in src]), src, arg)
 
     def const_like(self, value: Scalar | tuple[Scalar, ...]) -> UOp:
         """A literal of this node's type, broadcast to its shape where it has one."""
@@ -417,7 +440,7 @@ class UOp:
     @property
     def is_const(self) -> bool:
         """True for a literal with one value for all lanes."""
-        return self.op is Ops.CONST and not isinstance(self.arg, tuple)
+        return self.op is _CONST and type(self.arg) is not tuple
 
     @fact
     def shape(self) -> Shape | None:
@@ -483,35 +506,42 @@ class UOp:
         """The content key as text."""
         return self.content.hex()
 
-    def toposort(self, enter: Callable[[UOp], bool] | None = None) -> list[UOp]:
+    def toposort(
+        self, enter: Callable[[UOp], bool] | None = None, seen: set[UOp] | None = None
+    ) -> list[UOp]:
         """All nodes below and this one, sources first, each once.
 
         *enter* may stop the walk: where it is false, the node is listed and its sources are not
-        visited. The order below a SINK or LINEAR is kept, as every pass over it asks for it.
+        visited. What is in *seen* is left out, with all that is below; what is listed is added. The
+        order below a SINK or LINEAR is kept, as every pass over it asks for it.
         """
-        is_kept = enter is None and (self.op is Ops.SINK or self.op is Ops.LINEAR)
+        is_kept = enter is None and seen is None and (self.op is Ops.SINK or self.op is Ops.LINEAR)
         if is_kept and hasattr(self, "_order"):
             return [*self._order, self]
-        seen: set[UOp] = set()
-        done: list[UOp] = []
-        open_nodes: list[UOp] = []
-        stack: list[UOp | None] = [self]
-        while stack:
-            node = stack.pop()
-            if node is None:  # all sources of the node that was opened last are listed
-                done.append(open_nodes.pop())
-                continue
-            if node in seen:
-                continue
-            seen.add(node)
-            if node.src and (enter is None or enter(node)):
-                open_nodes.append(node)
-                stack.append(None)
-                stack += node.src[::-1]
+        if seen is None:
+            seen = {self}
+        elif self in seen:
+            return []
+        note, done = seen.add, []
+        note(self)
+        opened: list[tuple[UOp, Iterator[UOp]]] = []
+        node, sources = self, iter(self.src if enter is None or enter(self) else ())
+        while True:
+            for source in sources:
+                if source not in seen:
+                    note(source)
+                    if source.src and (enter is None or enter(source)):
+                        opened.append((node, sources))
+                        node, sources = source, iter(source.src)
+                        break
+                    done.append(source)
             else:
                 done.append(node)
+                if not opened:
+                    break
+                node, sources = opened.pop()
         if is_kept:
-            object.__setattr__(self, "_order", tuple(done[:-1]))  # without itself: no cycle
+            _keep_order(self, tuple(done[:-1]))  # without itself: no cycle
         return done
 
     def substitute(self, mapping: dict[UOp, UOp]) -> UOp:
@@ -526,12 +556,13 @@ class UOp:
         return done[self]
 
 
-_set_op, _set_dtype, _set_src, _set_arg, _set_normal, _set_shape = (
-    UOp.__dict__[name].__set__ for name in ("op", "dtype", "src", "arg", "_normal", "_shape")
-)
-"""What gives a node its parts, once: `UOp.__setattr__` refuses."""
+def keeper(slot: str) -> Callable[[UOp, Any], None]:
+    """What sets a slot of nodes, which refuse ordinary assignments."""
+    setter: Callable[[UOp, Any], None] = _Parts.__dict__[slot].__set__
+    return setter
 
-_keep_kept = UOp.__dict__["_kept"].__set__
+
+_set_shape, _keep_kept, _keep_order = map(keeper, ("_shape", "_kept", "_order"))
 _ELEMENTWISE = Ops.ADD.group
 ConstArg = Scalar | tuple[Scalar, ...]
 

@@ -45,21 +45,32 @@ def axes_of(sink: UOp) -> list[UOp]:
 @kept
 def _axes_of(sink: UOp) -> tuple[UOp, ...]:
     found: dict[UOp, None] = {}
+    # the order below a sink is kept: where there is one effect, it has that of the value too
+    seen: set[UOp] | None = set() if len(sink.src) > 1 or _is_group(sink.src) else None
     for effect in sink.src:
-        # the order below a sink is kept: where there is one effect, it has that of the value too
-        _list_axes(effect, found, sink if len(sink.src) == 1 else None)
+        _list_axes(effect, found, sink, seen)
     return tuple(found)
 
 
-def _list_axes(effect: UOp, found: dict[UOp, None], whole: UOp | None) -> None:
+def _is_group(effects: tuple[UOp, ...]) -> bool:
+    """True where the one effect is a GROUP, of ENDs perhaps."""
+    effect = effects[0] if effects else None
+    while effect is not None and effect.op is Ops.END:
+        effect = effect.src[0]
+    return effect is not None and effect.op is Ops.GROUP
+
+
+def _list_axes(effect: UOp, found: dict[UOp, None], sink: UOp, seen: set[UOp] | None) -> None:
+    """Note the axes of an effect; *seen*: what is below effects before it, if there are several."""
     if effect.op is Ops.END:
         found.update(dict.fromkeys(effect.src[1:]))
-        _list_axes(effect.src[0], found, whole)
+        _list_axes(effect.src[0], found, sink, seen)
     elif effect.op is Ops.GROUP:
         for part in effect.src:
-            _list_axes(part, found, None)
+            _list_axes(part, found, sink, seen)
     else:
-        for node in (whole or effect).toposort():
+        nodes = sink.toposort() if seen is None else effect.toposort(seen=seen)
+        for node in nodes:
             if node.op is Ops.REDUCE or node.op is Ops.END:
                 found.update(dict.fromkeys(node.src[1:]))
 
