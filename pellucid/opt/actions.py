@@ -15,7 +15,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     each(0, lists)     in a kernel that fills local memory, each nest of loops takes a list of
                        actions of its own (nests.py)
     block(axis, n)     the rows of local memory that turns of an axis fill are made together, for
-                       all of the axis, n elements of each at a time (blocks.py)
+                       all of the axis, n elements of each at a time (blocks.py); with a length of
+                       parts as a third thing, a softmax of them is made part by part (online.py)
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one

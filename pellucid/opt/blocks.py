@@ -18,6 +18,10 @@ they are lanes; a factor of a product that does not lie like that is copied once
 
 Sums are added block after block; no value changes otherwise.
 
+`block(i, n, (part,))` makes a softmax of rows online (online.py): all passes are run for one part
+of the rows after the other, and statistics and sums are brought to each new maximum (rescaled.py).
+Rows that later passes read are then as long as a part.
+
 Source: M. Rabe, C. Staats, "Self-attention does not need O(n^2) memory", 2021; T. Dao,
 "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023 (rows in
 the outer loop, blocks of keys in the inner one).
@@ -39,7 +43,9 @@ from pellucid.opt.axes import end_of, size_of
 from pellucid.opt.buffers import new_buffer, position
 from pellucid.opt.legal import next_define_id, refuse, require_free_order, require_loop
 from pellucid.opt.masked import Live, live_blocks
+from pellucid.opt.online import Online, read_online
 from pellucid.opt.overlap import require_stored_alone
+from pellucid.opt.rescaled import Stream
 from pellucid.opt.values import Ranges, RowValue, row_values
 
 
@@ -53,24 +59,45 @@ def block(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     if end.src[-1] is not axis:
         raise refuse(action, "it is not the innermost of its loops")
     require_stored_alone(action, end)  # each output gets loops of its own
-    return sink.substitute({end: _Blocks(sink, action, axis, end).rebuilt()})
+    return sink.substitute({end: Blocks(sink, action, axis, end).rebuilt()})
 
 
 @dataclass
 class _Piece:
-    """Some blocks of rows: their loop (None: there is one), the first element, their length."""
+    """Some blocks of rows: their loop (None: there is one), the first element, their length.
+
+    part: where in the row the memory of a kept row begins.
+    """
 
     turn: UOp | None
     first: UOp
     length: int
+    part: UOp
 
     def place(self, inner: UOp) -> UOp:
         """Where element *inner* of the block is in the row."""
         start = self.first if self.turn is None else self.turn * self.length + self.first
         return simplify(start + inner)
 
+    def kept_place(self, inner: UOp) -> UOp:
+        """Where it lies in memory, in a row that is kept."""
+        return simplify(self.place(inner) + self.part * -1)
 
-class _Blocks:
+
+@dataclass
+class _Part:
+    """A part of the rows, for which all passes are run: its loop (None: there is one), its blocks.
+
+    first, count: the first block, and how many there are.  rest: elements that fill no block.
+    """
+
+    turn: UOp | None
+    first: UOp
+    count: UOp
+    rest: int = 0
+
+
+class Blocks:
     """One `block`: values become buffers, and the passes that fill them."""
 
     def __init__(self, sink: UOp, action: Action, axis: UOp, end: UOp) -> None:
@@ -90,6 +117,13 @@ class _Blocks:
         if not 1 <= action.amount <= self.length:
             raise refuse(action, f"a block of {action.amount} is not a part of {self.length}")
         self.live: Live | None = live_blocks(self.values, axis, action.amount)
+        self.online: Online | None = None
+        self.reference: RowValue | None = None  # what is read in passes instead of the largest
+        self.part: _Part | None = None
+        if action.extra:
+            self.online = read_online(self.values, action)
+            self.values = self.online.values
+            self.by_node = {value.node: value for value in self.values}
 
     # ---- ranges and buffers ----------------------------------------------------------------------
 
@@ -109,15 +143,63 @@ class _Blocks:
         """The effect of all turns of the axis."""
         for value in self.values:
             self.prepare(value)
-        for stage in range(1 + max(value.stage for value in self.values)):
-            self.run_pass([value for value in self.values if value.stage == stage])
+        stream = None if self.online is None else Stream(self, self.online)
+        for part in self.parts():
+            self.part = part
+            effects: list[UOp] = []
+            if stream is not None:
+                effects += stream.begin()
+            for stage in range(1 + max(value.stage for value in self.values)):
+                if stream is not None and stage == stream.stage:
+                    effects += stream.scale_again()
+                effects += self.run_pass([v for v in self.values if v.stage == stage])
+            if part.turn is not None:
+                done = UOp.make(Ops.GROUP, *effects).end(part.turn)
+                for value in self.values:
+                    value.done = done
+        self.part = None
+        if stream is not None:
+            stream.finish()
         body = self.outputs(self.end.src[0], ())
         return body.end(*self.end.src[1:-1])
+
+    def parts(self) -> Iterator[_Part]:
+        """The parts of the rows: one, or as many as an online softmax is made of."""
+        length = self.action.amount
+        count, rest = divmod(self.length, length)
+        zero = UOp.const(dtypes.index, 0)
+        first, blocks = zero, zero.const_like(count)
+        if self.live is not None:
+            first, blocks = self.live.start, self.live.count
+        if self.online is None:
+            yield _Part(None, first, blocks, rest)
+            return
+        each = self.blocks_of_part
+        turn = self.loop(simplify((blocks + (each - 1)) // each))
+        left = simplify(blocks + turn * -each)
+        is_even = blocks.is_const and blocks.arg % each == 0
+        size = zero.const_like(each) if is_even else left.minimum(each)
+        yield _Part(turn, simplify(first + turn * each), simplify(size))
+        if rest:
+            yield _Part(None, zero, zero, rest)
+
+    @property
+    def blocks_of_part(self) -> int:
+        """How many blocks a part has at most."""
+        return max(1, int(self.action.extra[0]) // self.action.amount)
+
+    @property
+    def turns(self) -> Ranges:
+        """The loop over parts, where there is one."""
+        return () if self.part is None or self.part.turn is None else (self.part.turn,)
 
     def prepare(self, value: RowValue) -> None:
         """Make the buffer of a value; statistics and sums start from the identity."""
         if value.is_row:
-            length = self.length if value.kept else self.action.amount
+            length = self.action.amount
+            if value.kept:
+                parts = self.blocks_of_part * length if self.online is not None else self.length
+                length = min(self.length, parts)
             whole = (self.loop_like(value.axis, length), self.loop_like(self.axis))
             value.buffer = self.buffer_like(value.body, whole)
             return
@@ -131,7 +213,10 @@ class _Blocks:
 
     def sum_of_dead(self, value: RowValue, live: Live, loops: Ranges) -> UOp:
         """What dead blocks add to a sum, the same for all rows."""
-        piece = self.blocks(*live.dead)
+        first, count = live.dead
+        length = self.action.amount
+        start = simplify(first * length)
+        piece = _Piece(self.loop(count), start, length, start)
         assert piece.turn is not None
         cleared, added = (tuple(self.loop_like(r) for r in loops) for _ in range(2))
         buffer = self.buffer_like(value.node, cleared)
@@ -144,40 +229,42 @@ class _Blocks:
         done = now.store(now + part).end(*added).end(piece.turn)
         return buffer.after(done).index(position(loops))
 
-    def run_pass(self, values: list[RowValue]) -> None:
-        """Make *values*, for all blocks of the rows."""
+    def run_pass(self, values: list[RowValue]) -> list[UOp]:
+        """Make *values*, for all blocks of a part of the rows; the effects that do."""
+        done: list[UOp] = []
         for piece in self.pieces():
             effects = [self.step(value, piece) for value in values]
             body = effects[0] if len(effects) == 1 else UOp.make(Ops.GROUP, *effects)
-            done = body if piece.turn is None else body.end(piece.turn)
+            done.append(body if piece.turn is None else body.end(piece.turn))
             for value in values:
-                value.done = done
+                value.done = done[-1]
+        return done
 
     def pieces(self) -> Iterator[_Piece]:
-        """The blocks, and what is left of the row."""
-        length = self.action.amount
-        count, rest = divmod(self.length, length)
-        zero = UOp.const(dtypes.index, 0)
-        if self.live is not None:
-            yield self.blocks(self.live.start, self.live.count)
-        elif count > 1:
-            yield self.blocks(zero, zero.const_like(count))
-        else:
-            yield _Piece(None, zero, length)
-        if rest:
-            yield _Piece(None, zero.const_like(count * length), rest)
+        """The blocks of a part, and what is left of the row."""
+        assert self.part is not None
+        part, length = self.part, self.action.amount
+        start = simplify(part.first * length)
+        # rows that are kept whole lie as they are; of a part, from its first element on
+        kept = start if self.online is not None else start.const_like(0)
+        if not part.count.is_const or part.count.arg > 1:
+            yield _Piece(self.loop(part.count), start, length, kept)
+        elif part.count.arg == 1:
+            yield _Piece(None, start, length, kept)
+        if part.rest:
+            count = self.length // length
+            first = start.const_like(count * length)
+            yield _Piece(None, first, part.rest, kept if self.online is None else first)
 
-    def blocks(self, first: UOp, count: UOp) -> _Piece:
-        """So many whole blocks."""
+    def loop(self, count: UOp) -> UOp:
+        """A loop of so many turns."""
         self.fresh_from += 1
-        length = self.action.amount
-        turn = UOp.range(simplify(count), self.fresh_from - 1)
-        return _Piece(turn, simplify(first * length), length)
+        return UOp.range(simplify(count), self.fresh_from - 1)
 
     def step(self, value: RowValue, piece: _Piece) -> UOp:
         """Make one block of a value, and note where it can be read in this turn."""
         row = self.loop_like(self.axis)
-        turn = () if piece.turn is None else (piece.turn,)
+        turn = self.turns if piece.turn is None else (*self.turns, piece.turn)
         assert value.buffer is not None
         if value.is_row:
             inner = self.loop_like(value.axis, piece.length)
@@ -199,7 +286,7 @@ class _Blocks:
 
     def place_in(self, value: RowValue, piece: _Piece, inner: UOp, row: UOp) -> UOp:
         """Where an element of a row value lies in its buffer."""
-        at = piece.place(inner) if value.kept else inner
+        at = piece.kept_place(inner) if value.kept else inner
         return at * (size_of(self.axis) or 1) + row
 
     # ---- expressions -----------------------------------------------------------------------------
@@ -210,7 +297,7 @@ class _Blocks:
         exchange: dict[UOp, UOp] = {}
         for node in self.open_nodes(body):
             if node in self.by_node and not self.by_node[node].is_row:
-                exchange[node] = self.final(self.by_node[node], row, ())
+                exchange[node] = self.final(self.standing_for(node), row, ())
             elif node.op is Ops.INDEX and node.src[0] in self.by_node:
                 value = self.by_node[node.src[0]]
                 if node.src[1] is not axis:
@@ -228,6 +315,12 @@ class _Blocks:
     def open_nodes(self, body: UOp) -> list[UOp]:
         """What an element is computed from, without what other values are made of."""
         return body.toposort(lambda n: n not in self.by_node)
+
+    def standing_for(self, node: UOp) -> RowValue:
+        """The value that is read for a statistic in a pass."""
+        value = self.by_node[node]
+        is_largest = self.online is not None and value is self.online.largest
+        return self.reference if is_largest and self.reference is not None else value
 
     def final(self, value: RowValue, row: UOp, loops: Sequence[UOp]) -> UOp:
         """A statistic or sum when all passes that make it are done."""

@@ -6,22 +6,34 @@ A kernel with a row of 512 scores in each turn of i over 512, lanes of 8:
     block(i, 64)     64 scores of each of them at a time
     each             every nest of loops by the rules for kernels
 
+With rows of 4096 scores, which do not fit the cache:
+
+    block(i, 64, (512,))     the same, and the softmax of 512 of them at a time (online.py)
+
 So many rows that they are lanes, a few vectors of them; blocks so long that what is loaded for one
 is used by many products, and all that a block needs stays in the first cache.
 """
 
 from __future__ import annotations
 
+from pellucid.core.errors import ActionError
+from pellucid.ir.arg import Action
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.axes import size_of
+from pellucid.opt.axes import end_of, size_of
 from pellucid.opt.legal import buffer_of, buffer_uses
+from pellucid.opt.online import most_parts, read_online
 from pellucid.opt.plan import Plan
+from pellucid.opt.values import row_values
 
 VECTORS = 4
 """How many vectors of rows are made together."""
 LENGTH = 64
 """How long a block of a row is."""
+PART = 4
+"""What part of the second cache the rows take that an online softmax keeps."""
+BLOCKS = "what a block needs stays in cache"
+PARTS = "whole rows do not fit the cache, so a softmax is made part by part"
 
 
 def plan_blocks(plan: Plan) -> None:
@@ -38,8 +50,29 @@ def plan_blocks(plan: Plan) -> None:
         reason = f"rows side by side are {VECTORS} vectors"
         pieces = plan.do("split", axis.arg.id, most, reason)
         parts = [number for number in (pieces.inner, pieces.rest) if number is not None]
+    block = even_part(length, LENGTH)
     for number in parts:
-        plan.do("block", number, even_part(length, LENGTH), "what a block needs stays in cache")
+        extra = _part_of_rows(plan, number, block, length)
+        reason = PARTS if extra else BLOCKS
+        plan.do("block", number, block, reason, extra)
+
+
+def _part_of_rows(plan: Plan, number: int, block: int, length: int) -> tuple[int, ...]:
+    """How long the parts of an online softmax are; nothing where rows fit the cache as they are."""
+    axis, effect = plan.axis(number), plan.sink.src[0]
+    action = Action("block", 0, block)
+    end = end_of(plan.sink, axis) or effect
+    try:
+        values = row_values(end.src[0], action, axis)
+        rows = sum(v.node.dtype.itemsize for v in values if v.kept) * (size_of(axis) or 1)
+        if rows * length <= plan.target.l2_bytes // 2:
+            return ()
+        read_online(values, action)
+    except ActionError:
+        return ()
+    least = -(-length // most_parts(length))
+    wanted = max(least, plan.target.l2_bytes // PART // rows)
+    return (min(-(-wanted // block) * block, length),)
 
 
 def _loop_of_rows(sink: UOp) -> UOp | None:

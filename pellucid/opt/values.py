@@ -10,6 +10,7 @@ What needs a statistic is known one pass over the row later than what the statis
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pellucid.ir.arg import Action
@@ -65,7 +66,7 @@ def row_values(body: UOp, action: Action, axis: UOp) -> list[RowValue]:
             found[node] = RowValue(node, node.src[0], node.src[1], inner, stages[node])
             stages[node] += 1
             rows[node] = set()
-    _note_later_reads(found)
+    note_later_reads(found.values())
     return list(found.values())
 
 
@@ -88,7 +89,11 @@ def _loops(effect: UOp) -> Ranges:
     return tuple(r for part in effect.src for r in _loops(part)) if effect.op is Ops.GROUP else ()
 
 
-def _note_later_reads(found: dict[UOp, RowValue]) -> None:
+def note_later_reads(values: Iterable[RowValue]) -> None:
+    """Note which rows are read in a later pass than the one that makes them."""
+    found = {value.node: value for value in values}
+    for value in found.values():
+        value.kept = False
     for value in found.values():
         for node in value.body.toposort(lambda n: n.op is not Ops.AFTER and n not in found):
             if node.op is Ops.AFTER and found[node].stage < value.stage:
