@@ -19,6 +19,10 @@ compared; it is converted where it meets another width. A bool in memory is a by
 Operations that C has for scalars only are loops over lanes in small functions, which compilers
 turn into one instruction where there is one.
 
+    renderer.py    what can be spelled        writer.py    the function in the making
+    table.py       op -> emitter              inline.py    which values need no variable
+    arithmetic.py, lanes.py, memory.py, control.py       the emitters
+
 Source: ISO/IEC 9899:2011; GCC manual, "Using Vector Instructions through Built-in Functions".
 """
 

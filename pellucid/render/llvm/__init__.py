@@ -12,8 +12,11 @@
 Nobody cleans up after this text, so it is written as code generation likes it: accumulators are
 values that loops carry (phi), never memory; loops test at their end; buffers' addresses are
 loaded once; addresses are computed in 64 bits from 64-bit counters, also where the program says
-int32, as far as bounds prove that both agree; strength reduction is left to code generation,
-which does it at every level above 0.
+int32, as far as bounds prove that both agree, and each loop adds only what it changes.
+
+    renderer.py    what can be spelled        writer.py      the function in the making
+    table.py       op -> emitter              addresses.py   integers that addresses need
+    arithmetic.py, lanes.py, memory.py, control.py, units.py     the emitters
 
 Vectors are LLVM's. A bool is i1 and lies in memory as a byte, 0 or 1. Floats are strict: no
 fast-math flag is ever set. Buffers may be the same memory, so no parameter but the table of

@@ -1,12 +1,18 @@
 """Loops, branches, and what registers hold after them.
 
-    RANGE    br label %loop0          END    %i0.next = add nuw nsw i64 %i0, 1
-             loop0:                          %v9 = icmp slt i64 %i0.next, 8
-             %i0 = phi …                     br i1 %v9, label %loop0, label %end0
-             %acc0 = phi …                   end0:
+    RANGE    br label %loop0          END    %v8 = add nsw i64 %i0, 1
+             loop0:                          %i0.next = call i64 @llvm.expect.i64(i64 %v8, i64 1)
+             %i0 = phi …                     %v9 = icmp slt i64 %i0.next, 8
+             %acc0 = phi …                   br i1 %v9, label %loop0, label %end0
+                                             end0:
 
 The lines of the phis are kept free when a loop opens and filled when it closes, as only then the
 values of its last turn have names.
+
+The call computes nothing and becomes nothing. But the loop strength reduction of code generation
+cannot see through it, finds no counter, and leaves the loop as it is: it would spend a quarter of
+the time of all code generation on what `addresses.py` has done, and can be switched off only for a
+whole process, by an option.
 """
 
 from __future__ import annotations
@@ -33,7 +39,10 @@ def open_loop(w: LLVMWriter, node: UOp) -> None:
     """Begin a loop that tests at its end, and before it only where it may have no turn."""
     number = int(w.fresh("loop")[5:])
     guarded = bounds(node.src[0]).min < 1
-    count = w.addresses.wide_of(node.src[0])
+    count, step = w.addresses.wide_of(node.src[0]), w.addresses.step_of(node)
+    if step > 1:
+        count = str(int(count) * step) if count.isdecimal() else w.value(f"mul i64 {count}, {step}")
+    outside_line = w.later()
     before, initial = w.block, {}
     for register in w.bodies[node]:
         if register in w.registers:
@@ -46,10 +55,12 @@ def open_loop(w: LLVMWriter, node: UOp) -> None:
     w.label(f"loop{number}")
     carried = {register: w.fresh("acc") for register in initial}
     w.registers.update(carried)
-    loop = Loop(node, number, before, carried, initial, len(w.lines), count, guarded)
-    w.lines.extend([""] * (1 + len(carried)))
-    w.open.append(loop)
-    w.addresses.integer(node, f"%i{number}")
+    phi_line = w.later()
+    w.open.append(
+        Loop(node, number, step, outside_line, before, carried, initial, phi_line, count, guarded)
+    )
+    w.addresses.open()
+    w.addresses.counter(node, f"%i{number}")
 
 
 @emits(Ops.END)
@@ -63,16 +74,24 @@ def close_loops(w: LLVMWriter, node: UOp) -> None:
 
 def _close_loop(w: LLVMWriter, loop: Loop) -> None:
     number = loop.number
-    w.effect(f"%i{number}.next = add nuw nsw i64 %i{number}, 1")
+    w.lines[loop.outside_line] = w.addresses.close()
+    counted = [(f"%i{number}", "0", loop.step), *loop.sums]
+    for name, _, step in counted:
+        total = w.value(f"add nsw i64 {name}, {step}")
+        hidden = w.call("llvm.expect.i64", "i64", ("i64", total), ("i64", str(step)))
+        w.effect(f"{name}.next = {hidden}")
     more = w.value(f"icmp slt i64 %i{number}.next, {loop.count}")
     w.effect(f"br i1 {more}, label %loop{number}, label %end{number}")
     last = w.block
-    phis = [f"  %i{number} = phi i64 [ 0, %{loop.before} ], [ %i{number}.next, %{last} ]"]
+    phis = [
+        f"  {name} = phi i64 [ {start}, %{loop.before} ], [ {name}.next, %{last} ]"
+        for name, start, _ in counted
+    ]
     for register, name in loop.carried.items():
         kind = w.register_type(register)
         start, final = loop.initial[register], w.registers[register]
         phis.append(f"  {name} = phi {kind} [ {start}, %{loop.before} ], [ {final}, %{last} ]")
-    w.lines[loop.phi_line : loop.phi_line + len(phis)] = phis
+    w.lines[loop.phi_line] = "\n".join(phis)
     w.label(f"end{number}")
     for register in w.bodies[loop.node]:
         if register not in loop.carried:
@@ -87,8 +106,10 @@ def _close_loop(w: LLVMWriter, loop: Loop) -> None:
 def open_if(w: LLVMWriter, node: UOp) -> None:
     """What follows runs where the condition holds."""
     number = int(w.fresh("then")[5:])
+    outside_line = w.later()
     w.effect(f"br {w.typed(node.src[0])}, label %then{number}, label %join{number}")
-    w.open.append(If(number, w.block, dict(w.registers)))
+    w.open.append(If(number, outside_line, w.block, dict(w.registers)))
+    w.addresses.open()
     w.label(f"then{number}")
 
 
@@ -98,6 +119,7 @@ def close_if(w: LLVMWriter, node: UOp) -> None:
     branch = w.open.pop()
     assert isinstance(branch, If), "an ENDIF closes a loop"
     last = w.block
+    w.lines[branch.outside_line] = w.addresses.close()
     w.effect(f"br label %join{branch.number}")
     w.label(f"join{branch.number}")
     for register, value in list(w.registers.items()):

@@ -110,7 +110,7 @@ def store(w: LLVMWriter, node: UOp) -> None:
     if node.arg == "stream":
         _streamed_store(w, index, value)
         return
-    _plain_store(w, index, value)
+    _plain_store(w, w.addresses.of(index), value)
 
 
 def _streamed_store(w: LLVMWriter, index: UOp, value: UOp) -> None:
@@ -130,9 +130,8 @@ def _streamed_store(w: LLVMWriter, index: UOp, value: UOp) -> None:
     w.label(f"{number}.end")
 
 
-def _plain_store(w: LLVMWriter, index: UOp, value: UOp) -> None:
+def _plain_store(w: LLVMWriter, address: str, value: UOp) -> None:
     alignment = memory_dtype(value.dtype).scalar.itemsize
-    address = w.addresses.of(index)
     kind, name = _to_memory(w, value)
     w.effect(f"store {kind} {name}, ptr {address}, align {alignment}")
 
@@ -149,10 +148,11 @@ def gated_store(w: LLVMWriter, node: UOp) -> None:
     if gate.dtype.lanes > 1:
         _masked_store(w, index, value, gate)
         return
+    address = w.addresses.of(index)  # before the branch: others may use it after that
     number = w.fresh("gate")[1:]
     w.effect(f"br {w.typed(gate)}, label %{number}.do, label %{number}.end")
     w.label(f"{number}.do")
-    _plain_store(w, index, value)
+    _plain_store(w, address, value)
     w.effect(f"br label %{number}.end")
     w.label(f"{number}.end")
 

@@ -9,7 +9,7 @@ Integers that addresses need are the business of `addresses.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pellucid.core.target import Target
@@ -42,12 +42,15 @@ class Loop:
 
     node: UOp
     number: int
+    step: int
+    outside_line: int
     before: str
     carried: dict[UOp, str]  # register -> name of its phi
     initial: dict[UOp, str]
     phi_line: int
     count: str
     guarded: bool
+    sums: list[tuple[str, str, int]] = field(default_factory=list)  # name, start, step
 
 
 @dataclass
@@ -55,6 +58,7 @@ class If:
     """An open IF: the block it came from, and the registers as they were there."""
 
     number: int
+    outside_line: int
     before: str
     registers: dict[UOp, str]
 
@@ -97,7 +101,7 @@ class LLVMWriter:
         declarations = [self.declared[key] for key in sorted(self.declared)]
         attributes = f'attributes #0 = {{ nounwind "no-trapping-math"="true"{wide}{asked} }}'
         facts = [_STREAMED_FACT] if self.streamed else []
-        parts = [head, "entry:", *self.lines, "}", *declarations, attributes, *facts]
+        parts = [head, "entry:", *filter(None, self.lines), "}", *declarations, attributes, *facts]
         return "\n".join(parts) + "\n"
 
     def enter(self) -> None:
@@ -149,6 +153,11 @@ class LLVMWriter:
         """One line."""
         self.lines.append("  " + text)
 
+    def later(self, count: int = 1) -> int:
+        """Keep lines free, to be filled by number."""
+        self.lines.extend([""] * count)
+        return len(self.lines) - count
+
     def fresh(self, prefix: str) -> str:
         """A name that is not taken."""
         number = self.counts.get(prefix, 0)
@@ -161,11 +170,18 @@ class LLVMWriter:
         self.lines.append(f"  {name} = {text}")
         return name
 
+    def count(self, level: int, start: str, step: int) -> str:
+        """An integer that the loop opened at a level - 1 counts along with its own counter."""
+        loop = self.open[level - 1]
+        assert isinstance(loop, Loop), "an IF counts nothing"
+        name = self.fresh("n")
+        loop.sums.append((name, start, step))
+        return name
+
     def label(self, name: str) -> None:
         """Start a block."""
         self.lines.append(f"{name}:")
         self.block = name
-        self.addresses.known.clear()
         self.vectors.clear()
 
     def call(self, intrinsic: str, result: str, *arguments: tuple[str, str]) -> str:
@@ -220,4 +236,5 @@ class LLVMWriter:
         text = emit(self, node)
         if text is not None:
             self.names[node] = self.value(text)
+        if node in self.names:
             self.addresses.widen(node)
