@@ -19,10 +19,13 @@ from pellucid.core.errors import ShapeError
 from pellucid.frontend import arguments
 from pellucid.frontend.convolution import Convolution
 from pellucid.frontend.reduce import Found, counting, first_place
+from pellucid.ir.arg import ReduceArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
 _HALF: Final = 1 << 32
+_FEW: Final = 32
+"""So many elements are found one after the other, before it is better to sort all."""
 
 
 class Sorting(Convolution):
@@ -73,6 +76,10 @@ class Sorting(Convolution):
         if k == 1:
             key, op = _ordered(self.uop), Ops.ARGMAX if largest else Ops.ARGMIN
             places = self._value(first_place(key, op, place, True))
+        elif 0 < k <= _FEW and self._dtype.bits < 64:
+            key = _ordered(self.movedim(place, -1).uop)
+            found = _first_in_order(key if largest else key ^ -1, k)
+            places = self._value(found).movedim(-1, place)
         else:
             places = self.argsort(place, descending=largest)._slice(place, 0, k)
         return Found(self._at(place, places), places)
@@ -82,9 +89,12 @@ class Sorting(Convolution):
         flat = self.flatten()
         if flat.numel() == 0:
             raise ShapeError("median of nothing has no value", came=self._shape)
-        ordered, _ = flat.sort()
+        key = UOp.make(Ops.CONTIGUOUS, _key(flat.uop))
+        middle = self._value(_place_of_rank(key, (flat.numel() - 1) // 2))
+        # NaN is above all, so it is the middle of few only; if there is one, the last of all is one
+        last = self._value(first_place(key, Ops.ARGMAX, 0, False))
         has_nan = flat.isnan().any()
-        return self._select(has_nan, ordered[-1], ordered[(flat.numel() - 1) // 2])
+        return flat._at(0, self._select(has_nan, last, middle).reshape(1)).reshape(())
 
     def _at(self, dim: int, places: Self) -> Self:
         """The elements at places that are known to exist."""
@@ -105,6 +115,11 @@ class Sorting(Convolution):
 
 def _ordered(node: UOp) -> UOp:
     """int64 keys in the order of the elements: equal for equal elements, NaN above all."""
+    return _key(node).cast(dtypes.int64)
+
+
+def _key(node: UOp) -> UOp:
+    """Keys in the order of the elements, as int32 where these suffice, else as int64."""
     dtype = node.dtype
     if dtype.is_float:
         wide = dtypes.float64 if dtype is dtypes.float64 else dtypes.float32
@@ -112,12 +127,45 @@ def _ordered(node: UOp) -> UOp:
         signed = dtypes.int64 if wide is dtypes.float64 else dtypes.int32
         bits = x.bitcast(signed)
         flipped = bits ^ ((bits >> (signed.bits - 1)) & int(signed.max))
-        return x.ne(x).where(flipped.const_like(signed.max), flipped).cast(dtypes.int64)
-    if dtype is dtypes.uint64:
-        return node.bitcast(dtypes.int64) ^ int(dtypes.int64.min)
-    if dtype is dtypes.uint32:
-        return node.cast(dtypes.int64) + -(1 << 31)
-    return node.cast(dtypes.int64)
+        return x.ne(x).where(flipped.const_like(signed.max), flipped)
+    if dtype is dtypes.uint64 or dtype is dtypes.uint32:
+        signed = dtypes.int64 if dtype is dtypes.uint64 else dtypes.int32
+        return node.bitcast(signed) ^ int(signed.min)
+    return node if dtype is dtypes.int64 else node.cast(dtypes.int32)
+
+
+def _place_of_rank(key: UOp, rank: int) -> UOp:
+    """The first place of the key that has *rank* others before it in order, of one axis of keys.
+
+    Two bits of it are found at a time, the highest first: it has them if no more keys than *rank*
+    are below the number that has these bits, and no others behind them. So all keys are read half
+    as often as they have bits, however many there are.
+    """
+    dtype, count = key.dtype, key.num_elems
+    whole = (count,)
+    found = UOp.const(dtype, dtype.min)
+    for shift in range(dtype.bits - 2, -1, -2):
+        best = found
+        for digit in (1, 2, 3):
+            more = _wrapped(digit << shift, dtype.bits)
+            limit = found + more
+            is_below = key < limit.reshape((1,)).expand(whole)
+            below = UOp.make(Ops.REDUCE, is_below.cast(dtypes.int32), arg=ReduceArg(Ops.ADD, (0,)))
+            best = (below <= rank).where(limit, best)
+        found = UOp.make(Ops.CONTIGUOUS, best)
+    is_found = key.eq(found.reshape((1,)).expand(whole))
+    place = is_found.where(UOp(Ops.IOTA, dtypes.int64, (), count), count - 1)
+    return UOp.make(Ops.REDUCE, place, arg=ReduceArg(Ops.MIN, (0,)))
+
+
+def _wrapped(value: int, bits: int) -> int:
+    """A number modulo 2^bits, as a signed one.
+
+    >>> _wrapped(3 << 30, 32), _wrapped(5, 32)
+    (-1073741824, 5)
+    """
+    half = 1 << (bits - 1)
+    return (value + half) % (2 * half) - half
 
 
 def _argsorted(key: UOp, *, is_wide: bool) -> UOp:
@@ -134,6 +182,30 @@ def _argsorted(key: UOp, *, is_wide: bool) -> UOp:
     high = UOp.make(Ops.GATHER, key >> 32, *rest, first)
     second = _sorted(high * _HALF + position) & (_HALF - 1)
     return UOp.make(Ops.GATHER, first, *rest, second)
+
+
+def _first_in_order(key: UOp, k: int) -> UOp:
+    """The places of the k largest keys of at most 32 bits along the last axis, the largest first.
+
+    One is found after the other: the largest of those below the one before. Keys and places are one
+    number, so no two are equal; of equal keys the first place has the largest number.
+    """
+    *lead, size = key.known_shape
+    lowest = dtypes.int64.min
+    number = UOp.make(
+        Ops.CONTIGUOUS, key * _HALF + (counting(key.known_shape, len(lead)) * -1 + (_HALF - 1))
+    )
+    rows, chosen = (*lead, k), None
+    rank = counting(rows, len(lead))
+    taken = number
+    for place in range(k):
+        largest = UOp.make(Ops.REDUCE, taken, arg=ReduceArg(Ops.MAX, (len(lead),)))
+        largest = UOp.make(Ops.CONTIGUOUS, largest).reshape((*lead, 1))
+        taken = (number < largest.expand((*lead, size))).where(number, lowest)
+        found = largest.expand(rows)
+        chosen = found if chosen is None else rank.eq(place).where(found, chosen)
+    assert chosen is not None, "k is not 0"
+    return (chosen & (_HALF - 1)) * -1 + (_HALF - 1)
 
 
 def _sorted(node: UOp) -> UOp:

@@ -53,6 +53,52 @@ def test_stable_both_ways() -> None:
     assert x.argsort(descending=True).tolist() == [0, 2, 4, 1, 3]
 
 
+@pytest.mark.parametrize("dtype", [dtypes.int8, dtypes.uint32, dtypes.int32, dtypes.float32])
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [2, 7, 32, 33])
+def test_topk_is_the_start_of_the_order(dtype: DType, largest: bool, k: int) -> None:
+    low = 0 if dtype.is_unsigned else -3
+    numbers = np.random.default_rng(k).integers(low, 4, (3, 40)).astype(dtype.name)
+    numbers[:, 5] = dtype.min
+    x = Tensor(numbers)
+    for dim, turned in ((1, x), (0, x.permute(1, 0)), (-1, x)):
+        places = turned.topk(k, dim, largest).indices
+        ordered = turned.argsort(dim, descending=largest).numpy()
+        np.testing.assert_array_equal(places.numpy(), ordered.take(range(k), dim))
+
+
+def test_topk_of_what_is_not_a_number() -> None:
+    x = Tensor([1.0, nan, -inf, -0.0, nan, inf, 0.0])
+    assert x.topk(6).indices.tolist() == [1, 4, 5, 0, 3, 6]
+    assert x.topk(6, largest=False).indices.tolist() == [2, 3, 6, 0, 5, 1]
+
+
+def test_the_gradient_of_topk_goes_to_what_was_found() -> None:
+    x = Tensor([[1.0, 5.0, 3.0]], requires_grad=True)
+    (x.topk(2).values * Tensor([[2.0, 3.0]])).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0, 2.0, 3.0]]
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.parametrize("count", [1, 2, 255])
+def test_median_in_every_type(dtype: DType, count: int) -> None:
+    x: Any = np.random.default_rng(count).integers(0, 256, count * dtype.itemsize, np.uint8)
+    x = (x % 2).astype(bool) if dtype is dtypes.bool else x.view(dtype.name)
+    with np.errstate(all="ignore"):
+        x = x[~np.isnan(x)] if dtype.is_float else x
+    got = Tensor(x).median()
+    assert got.dtype is dtype
+    assert got.numpy() == np.sort(x)[(len(x) - 1) // 2]
+
+
+def test_the_gradient_of_a_median_goes_to_the_middle() -> None:
+    x = Tensor([[4.0, 1.0], [2.0, 3.0]], requires_grad=True)
+    (x.median() * 5.0).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0, 0.0], [5.0, 0.0]]
+
+
 def test_topk_and_median() -> None:
     x = np.random.default_rng(1).permutation(20).reshape(4, 5)
     values, places = Tensor(x).topk(2, 1)
