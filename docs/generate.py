@@ -256,7 +256,14 @@ def module_docstring(path: Path) -> str:
 # ---- all of it ------------------------------------------------------------------------------
 
 
-FIRST_PAGES = ("from-pytorch", "semantics", "looking-inside", "targets", "performance")
+FIRST_PAGES = (
+    "from-pytorch",
+    "semantics",
+    "looking-inside",
+    "actions",
+    "targets",
+    "performance",
+)
 """What people read in this order; pages that are not named here follow."""
 
 

@@ -273,13 +273,14 @@ class ActionError(PellucidError, ValueError):
         axis: object,
         reason: str,
         *,
+        rows: Sequence[tuple[str, object]] = (),
         help: str | None = None,
         at: UserLine | str | None = "here",
     ) -> None:
         """Name the *action*, the *axis* that it asks for, and the *reason* of the refusal."""
         self.action, self.axis, self.reason = action, axis, reason
         problem = f"{action} of {axis} is refused: {reason}"
-        super().__init__(problem, help=help, at=at)
+        super().__init__(problem, rows=rows, help=help, at=at)
 
 
 class GradientError(PellucidError, RuntimeError):

@@ -54,7 +54,6 @@ import dataclasses
 from collections.abc import Callable
 
 from pellucid.core.dtype import dtypes
-from pellucid.core.errors import ActionError
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind, RangeArg
 from pellucid.ir.op import Ops
@@ -95,11 +94,14 @@ def apply_action(sink: UOp, action: Action, target: Target) -> UOp:
     step = _STEPS.get(action.kind)
     if step is None:
         known = ", ".join(sorted(_STEPS))
-        raise ActionError(action.kind, f"axis {action.axis}", f"actions are {known}")
+        raise refuse(action, f"there is no such action; actions are {known}")
     axes = axes_of(sink)
     if not 0 <= action.axis < len(axes):
-        reason = f"the kernel has {len(axes)} axes"
-        raise ActionError(action.kind, f"axis {action.axis}", reason)
+        raise refuse(action, f"the kernel has {len(axes)} axes, which count from 0")
+    if action.amount < 0:
+        raise refuse(action, f"its amount {action.amount} is negative")
+    if action.extra and action.kind not in _WITH_EXTRA:
+        raise refuse(action, "it takes an axis and an amount, and no third thing")
     return step(sink, action, axes[action.axis], target)
 
 
@@ -374,6 +376,11 @@ _STEPS: dict[str, Step] = {
     "prefetch": prefetch,
     "stream": stream,
 }
+
+
+ACTIONS = tuple(sorted(_STEPS))
+"""The kinds of actions there are."""
+_WITH_EXTRA = ("block", "each", "pack", "prefetch", "unit")
 
 
 def has_reduction(sink: UOp) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from pellucid.core.errors import ActionError
 from pellucid.core.options import current_options
 from pellucid.core.target import Target
 from pellucid.ir.arg import KernelInfo
@@ -22,6 +23,7 @@ from pellucid.ir.uop import UOp
 from pellucid.opt.actions import apply_action, has_reduction
 from pellucid.opt.axes import axes_of, size_of
 from pellucid.opt.heuristic import choose
+from pellucid.opt.suggest import explained
 
 DEFAULT_NAME = KernelInfo().name
 MAX_SIZES_IN_NAME = 8
@@ -30,13 +32,16 @@ MAX_SIZES_IN_NAME = 8
 def apply_actions(sink: UOp, target: Target) -> UOp:
     """Apply the actions asked for, or those chosen, and name the kernel.
 
-    Errors: ActionError when an action that was asked for is not legal.
+    Errors: ActionError when an action that was asked for is not legal; it says what would be.
     """
     info: KernelInfo = sink.arg
     if info.actions is not None:
         actions = info.actions
-        for action in actions:
-            sink = apply_action(sink, action, target)
+        for place, action in enumerate(actions):
+            try:
+                sink = apply_action(sink, action, target)
+            except ActionError as problem:
+                raise explained(problem, sink, actions, place, target) from None
     elif current_options().optimize:
         plan = choose(sink, target)
         sink, actions = plan.sink, tuple(plan.actions)

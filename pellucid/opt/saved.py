@@ -91,9 +91,15 @@ def _action(line: str, number: int) -> Action:
         action = literal_from_text(line)
     except ParseError:
         action = None
-    if not isinstance(action, Action):
+    if not isinstance(action, Action) or not _is_whole(action):
         raise _unreadable(number, line, "an action such as `Action('lanes', 0, 16)`")
     return action
+
+
+def _is_whole(action: Action) -> bool:
+    """True where each part of an action has its type."""
+    numbers = type(action.axis) is int and type(action.amount) is int
+    return isinstance(action.kind, str) and numbers and isinstance(action.extra, tuple)
 
 
 def _unreadable(number: int, line: str, expected: str) -> ParseError:

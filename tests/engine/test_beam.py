@@ -338,11 +338,35 @@ def test_an_action_that_is_not_legal_names_axis_and_reason() -> None:
 
 
 @pytest.mark.parametrize(
+    ("asked", "reason", "advice"),
+    [
+        ("Action('lanes', 9, 4)", "the kernel has 3 axes", "legal here: Action('lanes', 2, 4)"),
+        ("Action('lanes', 1, 5)", "not a power of two", "legal here: Action('lanes', 1, 4)"),
+        ("Action('lane', 1, 4)", "there is no such action", "legal here: Action('lanes', 1, 4)"),
+        ("Action('upcast', 1, 4)", "unroll it", "legal here: Action('unroll', 1, 4)"),
+        ("Action('swap', 0, 1)", "another nest", "leave it out: nothing like it is legal"),
+    ],
+)
+def test_a_mistake_in_a_list_is_explained(asked: str, reason: str, advice: str) -> None:
+    """The message names the axis, the reason, the axes there are, and what to try."""
+    key = kernel_key(only_kernel(Tensor(ROWS).sum(1)))
+    text = f"kernel {key}\nAction('cascade', 1, 8)\n{asked}\n"
+    with Context(actions=text), pytest.raises(ActionError) as caught:
+        Tensor(ROWS).sum(1).numpy()
+    said = " ".join(str(caught.value).split())
+    assert reason in said
+    assert advice in said
+    assert f"action 2 of 2: {asked} axes axis 0: output, over 24, loop axis 1: reduced" in said
+
+
+@pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
         ("Action('lanes', 0, 4)", 1, "`kernel KEY` before the first action"),
         ("kernel 00ff\n\nlanes 0 4", 3, "an action such as `Action('lanes', 0, 16)`"),
         ("kernel xyz", 1, "hexadecimal digits behind `kernel`"),
+        ("kernel 00ff\nAction('lanes', '0', 4)", 2, "an action such as `Action('lanes', 0, 16)`"),
+        ("kernel 00ff\nAction('lanes', 0, 4, 8)", 2, "an action such as `Action('lanes', 0, 16)`"),
         ("kernel 00ff\n__import__('os')", 2, "an action such as `Action('lanes', 0, 16)`"),
     ],
 )

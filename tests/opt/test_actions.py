@@ -154,7 +154,7 @@ def all_of(sink: UOp, *actions: Action) -> UOp:
             kernels.elementwise(),
             Action("tile", 0, 4),
             TARGET,
-            "tile of axis 0 is refused: "
+            "tile of axis 0 is refused: there is no such action; "
             "actions are block, cascade, compute, each, group, hoist, lanes, local, overlap, pack, "
             "pad, prefetch, split, stage, stream, swap, thread, unit, unroll, upcast",
         ),
@@ -162,7 +162,19 @@ def all_of(sink: UOp, *actions: Action) -> UOp:
             kernels.elementwise(),
             Action("split", 3, 4),
             TARGET,
-            "split of axis 3 is refused: the kernel has 1 axes",
+            "split of axis 3 is refused: the kernel has 1 axes, which count from 0",
+        ),
+        (
+            kernels.elementwise(),
+            Action("split", 0, -4),
+            TARGET,
+            "split of axis 0 is refused: its amount -4 is negative",
+        ),
+        (
+            kernels.elementwise(),
+            Action("split", 0, 4, (4,)),
+            TARGET,
+            "split of axis 0 is refused: it takes an axis and an amount, and no third thing",
         ),
         (
             kernels.elementwise(),
