@@ -21,7 +21,7 @@ from pellucid.ir.uop import UOp
 
 def add_control_flow(sink: UOp, target: Target) -> UOp:
     """Order the effects of a kernel and nest its loops."""
-    sink = transform(sink, _nested)
+    sink = transform(sink, _nested, (Ops.END,))
     return sink.with_sources(tuple(_in_order(sink.src))) if len(sink.src) > 1 else sink
 
 

@@ -34,7 +34,7 @@ def coalesce_memory(sink: UOp, target: Target) -> UOp:
     nodes = sink.toposort()
     if not any(n.op in accesses and n.src[0].src[1].dtype.lanes > 1 for n in nodes):
         return sink
-    return simplify(transform(sink, _Joiner(target.has_masked_memory).visit))
+    return simplify(transform(sink, _Joiner(target.has_masked_memory).visit, accesses))
 
 
 class Lanes(NamedTuple):

@@ -32,9 +32,7 @@ def collapse_reductions(sink: UOp, target: Target) -> UOp:
     if not any(node.op is Ops.REDUCE for node in sink.toposort()):
         return sink
     numbers = _Numbers(next_range_id(sink))
-    after = transform(
-        sink, lambda node: _collapse(node, numbers) if node.op is Ops.REDUCE else node
-    )
+    after = transform(sink, lambda node: _collapse(node, numbers), (Ops.REDUCE,))
     return sink if after is sink else simplify(after)
 
 

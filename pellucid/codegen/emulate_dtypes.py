@@ -51,7 +51,7 @@ def emulate_dtypes(sink: UOp, target: Target) -> UOp:
     dtypes.float32
     """
     nodes = sink.toposort()
-    if not any(is_small(node.dtype) for node in nodes):
+    if not any(map(is_small, {node.dtype for node in nodes})):
         return sink
     emulation = _Emulation(target)
     for node in nodes:

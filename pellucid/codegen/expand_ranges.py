@@ -38,9 +38,9 @@ def expand_ranges(sink: UOp, target: Target) -> UOp:
     if AxisKind.LANES in kinds:
         sink = transform(sink, _vectorised)
     if AxisKind.UNROLL in kinds:
-        sink = transform(sink, _unrolled)
+        sink = transform(sink, _unrolled, (Ops.REDUCE,))
     if AxisKind.UPCAST in kinds:
-        sink = transform(sink, _upcast_fill)
+        sink = transform(sink, _upcast_fill, (Ops.AFTER,))
         sink = sink.with_sources(tuple(_upcast(effect, ()) for effect in sink.src))
     return simplify(sink)
 

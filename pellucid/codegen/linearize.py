@@ -104,15 +104,16 @@ class _Order:
     def _find_needs(self) -> None:
         place = self.place
         for node in self.nodes:
-            item = self.end_of[node] if node.op is Ops.RANGE else node
-            needs = self.needs.setdefault(item, {})
+            is_range = node.op is _RANGE
+            needs = self.needs.setdefault(self.end_of[node] if is_range else node, {})
+            level = place[node]
             for source in node.src:
-                if source.op is Ops.RANGE:
+                if source.op is _RANGE:
                     continue  # it is open wherever it is used
-                if place[source] is place[node] and item is node:
+                if place[source] is level and not is_range:
                     needs[source] = None
                 else:
-                    self._add_need(node, item, source)
+                    self._add_need(node, self.end_of[node] if is_range else node, source)
 
     def _add_need(self, node: UOp, item: UOp, source: UOp) -> None:
         loop, other = self.place[node], self.place[source]
@@ -173,25 +174,29 @@ class _Order:
 
     def _emit(self, root: UOp, level: Loop, result: list[UOp], done: set[UOp]) -> None:
         """Append *root* and all that it needs at *level*, innermost needs first."""
-        stack: list[tuple[UOp, bool]] = [(root, False)]
+        stack: list[UOp | None] = [root]
+        opened: list[UOp] = []
+        all_needs, hunger = self.needs, self.hunger.__getitem__
         while stack:
-            item, is_ready = stack.pop()
-            if item in done:
-                continue
-            if is_ready:
+            item = stack.pop()
+            if item is None:  # all needs of the item that was opened last have been emitted
+                item = opened.pop()
                 done.add(item)
-                self._append(item, result, done)
-                continue
-            stack.append((item, True))
-            needs = [n for n in self.needs[item] if n not in done]
-            # stable: the hungriest first, in the order of use where equal; the stack reverses
-            needs.sort(key=self.hunger.__getitem__, reverse=True)
-            stack += [(need, False) for need in reversed(needs)]
+                if item.op is _END:
+                    self._append(item, result, done)
+                else:
+                    result.append(item)
+            elif item not in done:
+                needs = [n for n in all_needs[item] if n not in done]
+                opened.append(item)
+                stack.append(None)
+                # the hungriest first, in the order of use where equal; the stack reverses
+                if len(needs) > 1:
+                    needs.reverse()
+                    needs.sort(key=hunger)
+                stack += needs
 
     def _append(self, item: UOp, result: list[UOp], done: set[UOp]) -> None:
-        if item.op is not Ops.END:
-            result.append(item)
-            return
         body, axis = item.src
         result.append(axis)
         if self._is_within(self.place[body], axis):
@@ -207,4 +212,5 @@ def _storage(access: UOp) -> UOp:
     return storage
 
 
+_END, _RANGE = Ops.END, Ops.RANGE
 _FREE = (Ops.CONST, Ops.PARAM, Ops.DEFINE, Ops.SPECIAL, Ops.RANGE, Ops.VARIABLE)

@@ -21,7 +21,12 @@ from pellucid.ir.uop import UOp
 
 def move_validity_into_gates(sink: UOp, target: Target) -> UOp:
     """Make every INDEX one of two sources, with gates on the accesses."""
-    return transform(sink, _visit)
+    if not any(n.op is _WHERE or (n.op is _INDEX and len(n.src) == 3) for n in sink.toposort()):
+        return sink
+    return transform(sink, _visit, (Ops.LOAD, Ops.STORE, Ops.WHERE))
+
+
+_INDEX, _WHERE = Ops.INDEX, Ops.WHERE
 
 
 def _visit(node: UOp) -> UOp:

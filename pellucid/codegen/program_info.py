@@ -6,6 +6,8 @@ program_info(sink, target).num_threads  how many thread indices to launch
 
 from __future__ import annotations
 
+import math
+
 from pellucid.core.target import Target
 from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.arg import AddrSpace, ProgramInfo
@@ -61,12 +63,10 @@ def _run_counts(nodes: list[UOp]) -> dict[UOp, int]:
     times: dict[UOp, int] = {}
     for node in nodes:
         ranges = node.ranges
-        if ranges not in counts:
-            count = 1
-            for axis in ranges:
-                count *= max(0, bounds(axis).max + 1)
-            counts[ranges] = count
-        times[node] = counts[ranges]
+        count = counts.get(ranges)
+        if count is None:
+            count = counts[ranges] = math.prod(max(0, bounds(r).max + 1) for r in ranges)
+        times[node] = count
     return times
 
 

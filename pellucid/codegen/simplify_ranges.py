@@ -23,10 +23,12 @@ from pellucid.ir.uop import UOp
 
 def simplify_ranges(sink: UOp, target: Target) -> UOp:
     """Drop, split and merge ranges, and simplify what is computed from them."""
-    sink = simplify(transform(simplify(sink), _without_small_ranges))
+    sink = simplify(
+        transform(simplify(sink), _without_small_ranges, (Ops.RANGE, Ops.END, Ops.REDUCE))
+    )
     if not sink.arg.ordered:
         sink = _merge_ranges(_split_ranges(sink))
-    return simplify(transform(sink, _without_true_validity))
+    return simplify(transform(sink, _without_true_validity, (Ops.INDEX,)))
 
 
 # ---- drop --------------------------------------------------------------------------------------

@@ -15,13 +15,13 @@ and a REDUCE that depends on none of the replaced ranges stays the node it is: b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from pellucid.ir import origin
 from pellucid.ir.arg import RangeArg
 from pellucid.ir.laws.terms import Terms, sum_of, terms_of
-from pellucid.ir.op import Ops
-from pellucid.ir.uop import UOp, kept
+from pellucid.ir.op import Op, Ops
+from pellucid.ir.uop import UOp, kept, node_of
 
 _RANGE = Ops.RANGE
 Visit = Callable[[UOp], UOp]
@@ -29,15 +29,30 @@ Rebuild = Callable[[UOp, tuple[UOp, ...]], UOp]
 Fresh = Callable[[UOp], UOp]
 
 
-def transform(root: UOp, visit: Visit) -> UOp:
+def transform(root: UOp, visit: Visit, ops: Container[Op] | None = None) -> UOp:
     """Rebuild *root* bottom-up: each node gets its rebuilt sources, then *visit* may exchange it.
+
+    With *ops*, *visit* is asked about nodes of these alone.
 
     >>> from pellucid.core.dtype import dtypes
     >>> x = UOp.const(dtypes.int32, 2) + 3
     >>> transform(x, lambda n: n.const_like(5) if n.is_const and n.arg == 2 else n).src[0].arg
     5
     """
-    return rebuild(root, lambda node, sources: visit(node.with_sources(sources)))
+    done: dict[UOp, UOp] = {}
+    for node in root.toposort():
+        source = node.src
+        after = node
+        if source:
+            sources = tuple([done[s] for s in source])
+            if sources != source:
+                after = node_of(node.op, node.dtype, sources, node.arg)
+        if ops is None or node.op in ops:
+            after = visit(after)
+        done[node] = after
+        if origin.recording and after is not node:
+            origin.inherit(node, after)
+    return done[root]
 
 
 def rebuild(root: UOp, visit: Rebuild) -> UOp:

@@ -31,7 +31,7 @@ from pellucid.ir.arg import AxisKind, BufferArg, RangeArg
 from pellucid.ir.op import Op, Ops, Shape
 
 T = TypeVar("T")
-_CONST = Ops.CONST
+_CONST, _RANGE, _END, _REDUCE = Ops.CONST, Ops.RANGE, Ops.END, Ops.REDUCE
 
 _nodes: dict[tuple[Any, ...], _Reference] = {}
 _lock = threading.RLock()
@@ -474,25 +474,20 @@ class UOp(_Parts):
     @fact
     def ranges(self) -> tuple[UOp, ...]:
         """RANGEs that this node depends on and that no END or REDUCE below it has closed, by id."""
-        if self.op is Ops.RANGE:
+        op, src = self.op, self.src
+        if op is _RANGE:
             return (self,)
-        src = self.src
         if not src:
             return ()
-        first = src[0]._ranges
-        if self.op is Ops.END or self.op is Ops.REDUCE:
+        found = src[0]._ranges
+        if op is _END or op is _REDUCE:
             closed = src[1:]
-            return tuple([r for r in first if r not in closed])
+            return tuple([r for r in found if r not in closed])
         for source in src[1:]:
-            if source._ranges is not first and source._ranges:
-                break
-        else:
-            return first
-        found = {r for s in src for r in s._ranges}
-        for source in src:
-            if len(source._ranges) == len(found):  # it has them all, in order
-                return source._ranges
-        return tuple(sorted(found, key=lambda r: (r.arg.id, r.arg.kind.value)))
+            others = source._ranges
+            if others and others is not found and others != found:
+                found = _merged(found, others) if found else others
+        return found
 
     @fact
     def content(self) -> bytes:
@@ -560,6 +555,16 @@ def keeper(slot: str) -> Callable[[UOp, Any], None]:
     """What sets a slot of nodes, which refuse ordinary assignments."""
     setter: Callable[[UOp, Any], None] = _Parts.__dict__[slot].__set__
     return setter
+
+
+def _merged(some: tuple[UOp, ...], others: tuple[UOp, ...]) -> tuple[UOp, ...]:
+    """RANGEs of both, by id; one of them where it has all."""
+    both = {*some, *others}
+    if len(both) == len(some):
+        return some
+    if len(both) == len(others):
+        return others
+    return tuple(sorted(both, key=lambda r: (r.arg.id, r.arg.kind.value)))
 
 
 _set_shape, _keep_kept, _keep_order = map(keeper, ("_shape", "_kept", "_order"))

@@ -25,8 +25,10 @@ def reduce_unchanging(node: UOp, x: UOp) -> UOp | None:
     """A value that a range does not change is kept by a maximum and counted by a sum."""
     if len(node.src) == 1 or node.arg.axes:
         return None
-    op = node.arg.op
-    idle = [r for r in node.src[1:] if r not in x.ranges]
+    op, ranges = node.arg.op, x.ranges
+    idle = [r for r in node.src[1:] if r not in ranges]
+    if not idle:
+        return None
     if op.idempotent:
         idle = [r for r in idle if bounds(r.src[0]).min > 0]
         value = x
