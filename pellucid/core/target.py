@@ -128,6 +128,13 @@ LOSSY_FEATURES: Final = frozenset({"avx512bf16", "avxneconvert"})
 VCVTNEPS2BF16). LLVM would use it for every `fptrunc`, so code is generated without them; a kernel
 that wants their dot products asks for them in a function attribute."""
 
+_MASKED: Final = (
+    (("avx",), (4, 8)),  # VMASKMOV
+    (("avx512bw", "avx512vl"), (1, 2, 4, 8)),
+    (("v",), (1, 2, 4, 8)),
+)
+"""Features that bring loads with a gate for each lane, and the bytes of elements it works for."""
+
 _LEAST_FEATURES: Final = {"x86-64": ("sse2",), "aarch64": ("neon",)}
 _ARCH_NAMES: Final = {
     "x86_64": "x86-64",
@@ -210,6 +217,15 @@ class Target:
         8
         """
         return max(1, self.vector_bytes // item_bytes) if self.has_lanes else 1
+
+    def masks(self, item_bytes: int) -> bool:
+        """Tell whether the machine's own loads take a gate for each lane of *item_bytes*.
+
+        >>> avx2 = Target(arch="x86-64", features=frozenset(["avx2"]))
+        >>> avx2.masks(4), avx2.masks(1)
+        (True, False)
+        """
+        return any(item_bytes in sizes and self.has(*needed) for needed, sizes in _MASKED)
 
     def units_of(self, names: Iterable[str]) -> frozenset[str]:
         """Those of the matrix units in *names* whose feature this machine has.

@@ -10,14 +10,17 @@ import pytest
 from pellucid.codegen.add_control_flow import add_control_flow
 from pellucid.codegen.linearize import linearize
 from pellucid.core.dtype import DType, dtypes
-from pellucid.core.target import host_target
+from pellucid.core.target import Target, host_target
 from pellucid.ir.arg import ParamArg, ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.render import CRenderer, LLVMRenderer, Renderer, scratch_layout
 from pellucid.runtime import Buffer, Device
 
-RENDERERS: dict[str, Callable[[], Renderer]] = {"CPU:LLVM": LLVMRenderer, "CPU:C": CRenderer}
+RENDERERS: dict[str, Callable[[Target | None], Renderer]] = {
+    "CPU:LLVM": LLVMRenderer,
+    "CPU:C": CRenderer,
+}
 
 
 class Kernel:
@@ -59,11 +62,15 @@ class Kernel:
         arrays: Sequence[np.ndarray],
         variables: Sequence[int] = (),
         items: Sequence[UOp] | None = None,
+        target: Target | None = None,
     ) -> None:
-        """Compile for *device* and run in place on *arrays*, one for each param."""
+        """Compile for *device* and run in place on *arrays*, one for each param.
+
+        target: a machine that can do less than this one, for what the renderer then writes.
+        """
         linear = self.linear(items)
         info = self.info(linear)
-        source = RENDERERS[device]().render(linear, info)
+        source = RENDERERS[device](target).render(linear, info)
         program = Device[device].load(Device[device].compile(source, self.name), self.name)
         buffers = []
         for array in arrays:

@@ -172,6 +172,30 @@ def test_masked_lanes(kernel: Kernel, device: str, dtype, lanes: int) -> None:
     assert result.tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("dtype", [dtypes.bool, dtypes.int8, dtypes.uint16, FLOAT], ids=str)
+@pytest.mark.parametrize(("lanes", "size"), [(4, 4), (4, 11), (8, 8), (8, 23), (16, 37), (32, 5)])
+def test_lanes_outside_of_storage_without_masks(
+    kernel: Kernel, device: str, dtype, lanes: int, size: int
+) -> None:
+    """Vectors start before, in and behind the storage, on a machine that masks nothing."""
+    starts = size + 4 * lanes
+    out, x = kernel.param(dtype, starts * lanes), kernel.param(dtype, size)
+    i = loop(starts)
+    first = i + number(-2 * lanes)
+    place = first.splat(lanes) + UOp.const(INT.vec(lanes), tuple(range(lanes)))
+    gate = UOp.make(Ops.CMPLT, place, number(size).splat(lanes))
+    gate = gate & UOp.make(Ops.CMPLT, number(-1).splat(lanes), place)
+    value = at(x, first, lanes).load(UOp.const(dtype.vec(lanes), 1), gate)
+    kernel.effects.append(at(out, i * lanes, lanes).store(value).end(i))
+    storage = "bool" if dtype.is_bool else dtype.name
+    values = (np.arange(size) * 5 % 3).astype(storage)
+    result = np.zeros(starts * lanes, storage)
+    kernel.run(device, [result, values], target=Target(arch="generic"))
+    padded = np.concatenate([np.ones(2 * lanes), values, np.ones(3 * lanes)]).astype(storage)
+    expected = np.lib.stride_tricks.sliding_window_view(padded, lanes)[:starts]
+    assert result.reshape(starts, lanes).tolist() == expected.tolist()
+
+
 def test_lanes_are_taken_and_stacked(kernel: Kernel, device: str) -> None:
     out, x = kernel.param(FLOAT, 8), kernel.param(FLOAT, 4)
     v = at(x, 0, 4).load()

@@ -16,7 +16,7 @@ int32, as far as bounds prove that both agree, and each loop adds only what it c
 
     renderer.py    what can be spelled        writer.py      the function in the making
     table.py       op -> emitter              addresses.py   integers that addresses need
-    arithmetic.py, lanes.py, memory.py, control.py, units.py     the emitters
+    arithmetic.py, lanes.py, memory.py, masks.py, control.py, units.py       the emitters
 
 Vectors are LLVM's. A bool is i1 and lies in memory as a byte, 0 or 1. Floats are strict: no
 fast-math flag is ever set. Buffers may be the same memory, so no parameter but the table of

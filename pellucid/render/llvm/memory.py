@@ -1,9 +1,10 @@
 """Loads and stores, gated or not, of registers and of memory.
 
     LOAD(x[i])    load float, ptr %p0, align 4        LOAD(acc)      what the register holds here
-    STORE(x[i], v, gate) of lanes                     call void @llvm.masked.store.v8f32.p0(…)
+    STORE(x[i], v, gate)     br i1 %gate, label %gate0.do, label %gate0.end
 
-A register is no memory at all: a store gives its value another name.
+A register is no memory at all: a store gives its value another name. A gate for each lane is in
+`masks.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pellucid.core.dtype import DType
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.render.llvm.table import emits
-from pellucid.render.llvm.types import llvm_literal, llvm_type, suffix
+from pellucid.render.llvm.types import llvm_literal, llvm_type
 from pellucid.render.llvm.units import as_tile, load_tile
 from pellucid.render.llvm.writer import LLVMWriter
 from pellucid.render.program import is_register, memory_dtype, storage_of
@@ -30,7 +31,7 @@ def load(w: LLVMWriter, node: UOp) -> str | None:
         return None
     if node in w.tiles:
         return load_tile(w, w.addresses.of(node.src[0]))
-    return _from_memory(w, node.dtype, _plain_load(w, node, w.addresses.of(node.src[0])))
+    return from_memory(w, node.dtype, _plain_load(w, node, w.addresses.of(node.src[0])))
 
 
 def _plain_load(w: LLVMWriter, node: UOp, address: str) -> str:
@@ -38,7 +39,7 @@ def _plain_load(w: LLVMWriter, node: UOp, address: str) -> str:
     return f"load {llvm_type(dtype)}, ptr {address}, align {dtype.scalar.itemsize}"
 
 
-def _from_memory(w: LLVMWriter, dtype: DType, text: str) -> str:
+def from_memory(w: LLVMWriter, dtype: DType, text: str) -> str:
     """Turn the bytes of bools into bits."""
     if not dtype.is_bool:
         return text
@@ -46,7 +47,7 @@ def _from_memory(w: LLVMWriter, dtype: DType, text: str) -> str:
     return f"icmp ne {llvm_type(stored)} {w.value(text)}, {llvm_literal(stored, 0)}"
 
 
-def _to_memory(w: LLVMWriter, node: UOp) -> tuple[str, str]:
+def to_memory(w: LLVMWriter, node: UOp) -> tuple[str, str]:
     """A value as it lies in memory: its type there, and its name."""
     if not node.dtype.is_bool:
         return w.argument(node)
@@ -63,40 +64,8 @@ def gated_load(w: LLVMWriter, node: UOp) -> str:
         return f"select i1 true, {w.typed(fallback)}, {w.typed(fallback)}"
     asked = w.addresses.of(index)
     safe = w.value(f"select i1 {w[gate]}, ptr {asked}, ptr {w.names[storage]}", "p")
-    read = w.value(_from_memory(w, node.dtype, _plain_load(w, node, safe)))
+    read = w.value(from_memory(w, node.dtype, _plain_load(w, node, safe)))
     return f"select i1 {w[gate]}, {llvm_type(node.dtype)} {read}, {w.typed(fallback)}"
-
-
-@emits(Ops.LOAD, gated=True, wide=True)
-def masked_load(w: LLVMWriter, node: UOp) -> str | None:
-    """Lanes whose gate is false are not touched and take the fallback.
-
-    One gate for all lanes needs no mask, which few processors have for narrow numbers.
-    """
-    index, fallback, gate = node.src
-    if gate.dtype.lanes == 1 and storage_of(index).arg.size >= node.dtype.lanes:
-        return gated_load(w, node)
-    stored = memory_dtype(node.dtype)
-    vector = llvm_type(stored)
-    name = f"llvm.masked.load.{suffix(stored)}.p0"
-    text = w.call(
-        name,
-        vector,
-        ("ptr", w.addresses.of(index)),
-        ("i32", str(stored.scalar.itemsize)),
-        _mask(w, gate, node.dtype.lanes),
-        _to_memory(w, fallback),
-    )
-    return _from_memory(w, node.dtype, text)
-
-
-def _mask(w: LLVMWriter, gate: UOp, lanes: int) -> tuple[str, str]:
-    if gate.dtype.lanes == lanes:
-        return w.argument(gate)
-    vector = f"<{lanes} x i1>"
-    one = w.value(f"insertelement {vector} poison, {w.typed(gate)}, i64 0")
-    zeros = f"<{lanes} x i32> zeroinitializer"
-    return vector, w.value(f"shufflevector {vector} {one}, {vector} poison, {zeros}")
 
 
 @emits(Ops.STORE, gated=False)
@@ -116,7 +85,7 @@ def store(w: LLVMWriter, node: UOp) -> None:
 def _streamed_store(w: LLVMWriter, index: UOp, value: UOp) -> None:
     """Write past the caches where the parameter is aligned, else as usual."""
     address = w.addresses.of(index)
-    kind, name = _to_memory(w, value)
+    kind, name = to_memory(w, value)
     number = w.fresh("stream")[1:]
     storage_slot = storage_of(index).arg.slot
     w.effect(f"br i1 %aligned{storage_slot}, label %{number}.past, label %{number}.plain")
@@ -132,21 +101,18 @@ def _streamed_store(w: LLVMWriter, index: UOp, value: UOp) -> None:
 
 def _plain_store(w: LLVMWriter, address: str, value: UOp) -> None:
     alignment = memory_dtype(value.dtype).scalar.itemsize
-    kind, name = _to_memory(w, value)
+    kind, name = to_memory(w, value)
     w.effect(f"store {kind} {name}, ptr {address}, align {alignment}")
 
 
-@emits(Ops.STORE, gated=True)
+@emits(Ops.STORE, gated=True, wide=False)
 def gated_store(w: LLVMWriter, node: UOp) -> None:
-    """Touch memory only where the gate is true: by a mask for lanes, by a branch for one value."""
+    """Touch memory only where the gate is true."""
     index, value, gate = node.src
     storage = storage_of(index)
     if is_register(storage):
         kept = f"{llvm_type(value.dtype)} {w.registers[storage]}"
         w.registers[storage] = w.value(f"select {w.typed(gate)}, {w.typed(value)}, {kept}")
-        return
-    if gate.dtype.lanes > 1:
-        _masked_store(w, index, value, gate)
         return
     address = w.addresses.of(index)  # before the branch: others may use it after that
     number = w.fresh("gate")[1:]
@@ -155,19 +121,6 @@ def gated_store(w: LLVMWriter, node: UOp) -> None:
     _plain_store(w, address, value)
     w.effect(f"br label %{number}.end")
     w.label(f"{number}.end")
-
-
-def _masked_store(w: LLVMWriter, index: UOp, value: UOp, gate: UOp) -> None:
-    stored = memory_dtype(value.dtype)
-    text = w.call(
-        f"llvm.masked.store.{suffix(stored)}.p0",
-        "void",
-        _to_memory(w, value),
-        ("ptr", w.addresses.of(index)),
-        ("i32", str(stored.scalar.itemsize)),
-        w.argument(gate),
-    )
-    w.effect(text)
 
 
 @emits(Ops.PREFETCH)

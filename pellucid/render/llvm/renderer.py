@@ -10,7 +10,7 @@ from pellucid.core.target import Target
 from pellucid.ir.arg import ProgramInfo
 from pellucid.ir.uop import UOp
 from pellucid.render.join import join_llvm
-from pellucid.render.llvm import arithmetic, control, lanes, memory  # noqa: F401 fill the table
+from pellucid.render.llvm import arithmetic, control, lanes, masks, memory  # noqa: F401 fill the table
 from pellucid.render.llvm.table import emits
 from pellucid.render.llvm.units import SPELLED
 from pellucid.render.llvm.writer import LLVMWriter
