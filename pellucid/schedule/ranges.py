@@ -79,8 +79,8 @@ def _only_ranges(index: Iterable[UOp]) -> tuple[UOp, ...]:
 
 def _adds_products(node: UOp) -> bool:
     value = node.src[0]
-    while value.op is Ops.CAST:
-        value = value.src[0]
+    while value.op is Ops.CAST or (value.op.is_movement and value.op is not Ops.PAD):
+        value = value.src[0]  # products of windows are put in order before they are added
     return node.arg.op is Ops.ADD and value.op is Ops.MUL
 
 

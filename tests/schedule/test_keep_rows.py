@@ -122,6 +122,17 @@ def test_long_rows_are_stored() -> None:
     assert num_calls(flipped(made)) == 2
 
 
+def test_a_padded_picture_is_stored_for_the_windows_of_a_convolution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its kernel makes tiles of many pixels, and copies of the weights that serve all pictures."""
+    monkeypatch.setenv("PELLUCID_TARGET", with_cache(8192))
+    x, w = Tensor.zeros(16, 4, 6, 6).contiguous(), Tensor.zeros(8, 4, 3, 3).contiguous()
+    calls = x.realize().conv2d(w.realize(), padding=1).schedule_linear().src
+    assert len(calls) == 2
+    assert not any(n.op is Ops.DEFINE for call in calls for n in call.src[0].toposort())
+
+
 def test_what_follows_element_by_element_joins_the_kernel() -> None:
     x = tensor((40, 30))
     y = x + flipped(stored(x * 2.0))
