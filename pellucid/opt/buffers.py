@@ -6,7 +6,8 @@ LOOP form -> LOOP form. As all actions, they never change a value, but for the o
                          by side in the order of those loops (reduced ones before the last output),
                          in the type that it is converted to; what fills buffers is left alone;
                          operands of a matrix unit in its type and lanes (units.py); with the name
-                         of a type as a third thing, in that type and with the sum innermost
+                         of a type as a third thing, in that type and with the sum innermost; with
+                         the number of a loop as a third thing, only what moves along that loop
     hoist(axis, n)       a reduced axis moves outside of all output loops but the first n, whose
                          sums wait in memory from one turn to the next
 
@@ -43,7 +44,15 @@ from pellucid.ir.pairs import is_of_pairs
 from pellucid.ir.transform import fresh_ranges, next_range_id, substitute_free
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import users
-from pellucid.opt.axes import all_ends, end_of, reduces_over, reductions, size_of, stride_of
+from pellucid.opt.axes import (
+    all_ends,
+    axes_of,
+    end_of,
+    reduces_over,
+    reductions,
+    size_of,
+    stride_of,
+)
 from pellucid.opt.legal import (
     KIND_NAMES,
     known_size,
@@ -93,7 +102,17 @@ def _reads_inside(sink: UOp, action: Action, end: UOp, outside: set[UOp]) -> lis
     reads = [n for n in inside if not outside.issuperset(n.ranges)]
     if not reads:
         raise refuse(action, f"no loop inside of it moves along parameter {slot}")
+    if action.extra and isinstance(action.extra[0], int):
+        reads = _moving_along(sink, action, reads)
     return reads
+
+
+def _moving_along(sink: UOp, action: Action, reads: list[UOp]) -> list[UOp]:
+    axes, number = axes_of(sink), action.extra[0]
+    found = [r for r in reads if 0 <= number < len(axes) and axes[number] in r.ranges]
+    if not found:
+        raise refuse(action, f"none of what is read moves along a loop {number}")
+    return found
 
 
 def _is_read(node: UOp, slot: int) -> bool:
@@ -120,7 +139,7 @@ class _Copies:
             operand = operand_of(read, self.users)
             if operand is not None:
                 found[operand.side] = self._for_unit(operand)
-            elif self.action.extra:
+            elif self.action.extra and isinstance(self.action.extra[0], str):
                 side = self._side(read)
                 found[side] = self._as_asked(read, side)
             else:

@@ -91,6 +91,12 @@ class Product:
         """True where the lanes of *wide* are neighbours in memory."""
         return stride_of(self.wide.src[1], self.column) == 1
 
+    @property
+    def is_of_itself(self) -> bool:
+        """True where both factors read one parameter."""
+        reads = [n for n in self.node.src[0].toposort() if n.op is Ops.INDEX]
+        return sum(read.src[0] is self.wide.src[0] for read in reads) > 1
+
     def size(self, axis: UOp | None) -> int:
         """The size of an axis; 1 for none."""
         return 1 if axis is None else size_of(axis) or 1

@@ -35,6 +35,7 @@ from pellucid.opt.copies import upcast
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.products import Product
+from pellucid.opt.rests import columns_apart, plan_apart, take_apart
 from pellucid.opt.runs import longest_run, nest
 from pellucid.opt.shares import THREADING_US, thread_best
 from pellucid.opt.streams import Stream
@@ -92,6 +93,7 @@ class _Tiles:
         self.busy_us = product.work / lanes / CYCLES_PER_US
         is_long = self.busy_us >= THREADING_US
         self.threads = target.cores if target.has_threads and is_long else 1
+        self.apart = columns_apart(product, target, lanes) if self.threads == 1 else 0
         self.sizes = choose_sizes(product, target, 1 if product.others else self.threads)
         self.most_run = longest_run(product.count)
         self.shares_rows = False
@@ -99,8 +101,10 @@ class _Tiles:
     def plan(self) -> None:
         """Panels of columns, then tiles in each, then runs of the sum."""
         self._order()
-        column = self.product.column.arg.id
-        if self.kernel.size(column) % self.sizes.lanes:
+        column, apart = self.product.column.arg.id, None
+        if self.apart:
+            column, apart = take_apart(self.kernel, self.product, self.apart)
+        elif self.kernel.size(column) % self.sizes.lanes:
             reason = "masks are cheaper than a scalar rest"
             self.kernel.do("pad", column, self.sizes.lanes, reason)
         first, *others = self._nests(column)
@@ -108,6 +112,8 @@ class _Tiles:
         rows = self._plan_sums(first)
         for found in others:
             self._plan_sums(found)
+        if apart is not None:
+            plan_apart(self.kernel, self.product, apart, self.sizes.lanes)
         if self.threads > 1:
             loops = [r.arg.id for r in self.product.others]
             loops += [n for n in (rows if first.level is None else first.level,) if n is not None]
@@ -195,7 +201,7 @@ class _Tiles:
         """Copies, runs, rows and vectors of the loops around one sum; the loop over rows."""
         plan, sizes = self.kernel, self.sizes
         if sizes.is_packed:
-            self._pack(found.row if found.level is None else found.level)
+            self._pack(found.row if found.level is None else found.level, found.column)
         nest(plan, list(found.sums), self.most_run)
         vectors = plan.size(found.column) // sizes.lanes
         first = next_range_id(plan.sink)
@@ -229,11 +235,13 @@ class _Tiles:
 
     # ---- copies ----
 
-    def _pack(self, level: int) -> None:
+    def _pack(self, level: int, columns: int) -> None:
         """Copy panels; along their columns where they are contiguous, else along the sum."""
         plan, slot = self.kernel, self.product.wide.src[0].arg.slot
         first = next_range_id(plan.sink)
-        plan.do("pack", level, slot, "a panel read by all rows lies side by side in cache")
+        reason = "a panel read by all rows lies side by side in cache"
+        only = (axes_of(plan.sink).index(plan.axis(columns)),) if self.product.is_of_itself else ()
+        plan.do("pack", level, slot, reason, only)
         *panels, along, column = next(loops for loops in self._loops() if loops[0] >= first)
         if self.product.is_contiguous:
             if panels and len(self.product.sums) == 1:

@@ -100,6 +100,16 @@ def vector_times_matrix(inner: int, columns: int, dtype: DType = dtypes.float32)
     return kernels.kernel(y.store(kernels.reduce(x * m, k)).end(j))
 
 
+def by_itself(size: int, form: str) -> UOp:
+    """c = a @ a, a @ a.T or a.T @ a, of one parameter."""
+    i, j, k = kernels.loop(size, 0), kernels.loop(size, 1), kernels.axis(size, 2)
+    a = kernels.param(1, size * size)
+    left = a.index(k * size + i) if form == "transposed first" else a.index(i * size + k)
+    right = a.index(j * size + k) if form == "transposed second" else a.index(k * size + j)
+    place = kernels.param(0, size * size).index(i * size + j)
+    return kernels.kernel(place.store(kernels.reduce(left * right, k)).end(i, j))
+
+
 def with_epilogue(rows: int, inner: int, columns: int) -> UOp:
     """c[i, j] = max(sum over k of a[i, k] * b[k, j] + bias[j], 0)"""
     i, j, k = kernels.loop(rows, 0), kernels.loop(columns, 1), kernels.axis(inner, 2)
@@ -280,6 +290,16 @@ UPCAST = act(kernels.matmul(6, 5, 32), Action("upcast", 0, 2))
             Action("pack", 0, 1),
             "the iterations of this kernel must run in order",
         ),
+        (
+            kernels.matmul(),
+            Action("pack", 0, 2, (0,)),
+            "none of what is read moves along a loop 0",
+        ),
+        (
+            kernels.matmul(),
+            Action("pack", 0, 2, (9,)),
+            "none of what is read moves along a loop 9",
+        ),
         (kernels.matmul(), Action("hoist", 0, 0), "it is an output axis"),
         (
             kernels.matmul(),
@@ -337,7 +357,11 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         kernels.matmul(67, 31, 83),
         kernels.matmul(5, 90, 9),
         kernels.matmul_transposed(256, 3, 17),
+        kernels.matmul(9, 65, 17),
+        kernels.matmul(3, 260, 10),
+        kernels.matmul(5, 131, 33),
         batched(3, 9, 10, 40),
+        batched(2, 5, 65, 9),
         with_epilogue(21, 12, 37),
         over_two_axes(96, 5, 9, 16),
         over_two_axes(96, 5, 4, 64),
@@ -355,6 +379,26 @@ def test_plans_keep_the_value(sink: UOp, target: object) -> None:
     after = lowered(sink, target)  # type: ignore[arg-type]
     verify(after, NATIVE)
     check_value(sink, after)
+
+
+@pytest.mark.parametrize("size", [40, 65, 95, 128])
+@pytest.mark.parametrize("form", ["plain", "transposed first", "transposed second"])
+def test_a_product_of_a_matrix_with_itself(size: int, form: str) -> None:
+    for target in (AVX2, SMALL_AVX2, ONE_CORE, SMALL_CACHE):
+        verify(choose(by_itself(size, form), target).sink, LOOP)
+    sink = by_itself(size, form)
+    if size < 70:
+        check_value(sink, lowered(sink, SMALL_AVX2))
+
+
+def test_a_column_that_fills_no_vector_is_summed_along_the_sum() -> None:
+    actions = choose(kernels.matmul(65, 65, 65), AVX2).actions
+    assert not any(action.kind == "pad" for action in actions)
+    after = lowered(kernels.matmul(65, 65, 65), AVX2)
+    masked = [n for n in after.toposort() if n.op is Ops.LOAD and len(n.src) > 1]
+    assert not masked, "nothing is masked"
+    kinds = [action.kind for action in choose(kernels.matmul(65, 65, 68), AVX2).actions]
+    assert "pad" in kinds, "four columns are better masked"
 
 
 def plan_of(sink: UOp, target: object = ONE_CORE) -> UOp:
