@@ -54,6 +54,8 @@ LANE_CYCLES = 1.25
 """What moving one number between memory and one lane of a vector takes."""
 TURN_CYCLES = 7.0
 """What turning around one weight takes: numbers from several rows of k are put into lanes."""
+REST_COST = 0.08
+"""What vectors that are left over add: all nests are compiled a second time for them."""
 SUMS_PART = 8
 """The part of the second cache that sums of a block may take is one in so many."""
 _TILE = "each value loaded is used by several accumulators"
@@ -147,6 +149,18 @@ class Channels:
         return self._weights * self._item_bytes > self.kernel.target.l2_bytes // 2
 
     @cached_property
+    def is_apart(self) -> bool:
+        """True where each tile of channels is done for all pixels before the next.
+
+        Its weights stay in cache then, where all do not; and threads that share tiles turn their
+        own around, where there are no pictures to share.
+        """
+        tiles, rest = divmod(self._vectors, self.tile.vectors)
+        cores = self.kernel.target.cores
+        are_shared = self.is_shared and not rest and _is_balanced(tiles, cores)
+        return self.is_heavy or (are_shared and not self._has_balanced(cores))
+
+    @cached_property
     def is_shared(self) -> bool:
         """True where the work is worth waking threads."""
         return pays_threads(self.kernel.target, self._busy_us)
@@ -181,7 +195,8 @@ class Channels:
         """How long a turn of the sum takes for a picture and all channels."""
         line = parts_of(self._line, tile.pixels)
         rows = [(n * (self._lines // tile.lines), size * tile.lines) for n, size in line]
-        return self._registers.cycles(rows, parts_of(self._vectors, tile.vectors))
+        cycles = self._registers.cycles(rows, parts_of(self._vectors, tile.vectors))
+        return cycles * (1 + REST_COST if self._vectors % tile.vectors else 1)
 
     @property
     def cycles(self) -> float:
@@ -189,7 +204,7 @@ class Channels:
         outputs = count(self.sum.outputs)
         around = outputs // (self._line * self._lines * self._vectors * self.lanes)
         lone = outputs * LANE_CYCLES * self._lone_accesses
-        copies = self.kernel.target.cores if self.is_shared and not self.is_heavy else 1
+        copies = self.kernel.target.cores if self.is_shared and not self.is_apart else 1
         turned = count(self.others) * self._weights * TURN_CYCLES * copies
         return around * self.sum.length * self._turn_cycles(self.tile) + lone + turned
 
@@ -208,7 +223,7 @@ class Channels:
         plan, channel = self.kernel, self.channel.arg.id
         others = [r.arg.id for r in self.others]
         outer, inner = self._split_lines()
-        is_tiled = self.is_heavy or not outer
+        is_tiled = self.is_apart or not outer
         above = [channel, *outer] if is_tiled else [*outer, channel]
         put(plan, [*others, *above, *inner], "what is read again stays in cache")
         parts, width = Pieces(None, channel, None), self.tile.vectors * self.lanes
@@ -246,7 +261,7 @@ class Channels:
         near = [n for n in range(copies, lines + 1, copies) if lines % n == 0]
         fits = [n for n in near if n <= most] or near[:1]
         cores = target.cores
-        if self.is_shared and not self.is_heavy and not self._has_balanced(cores):
+        if self.is_shared and not self.is_apart and not self._has_balanced(cores):
             fits = [n for n in fits if _is_balanced(lines // n, cores)] or fits
         return max(fits)
 
