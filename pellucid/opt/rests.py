@@ -51,7 +51,7 @@ def _is_read_along(product: Product) -> bool:
 
 
 def take_apart(plan: Plan, product: Product, count: int) -> tuple[int, list[int]]:
-    """Give the last columns a nest of their own: the loop over the others, and that nest's loops."""
+    """Give the last columns a nest of their own: the loop over the others, and its loops."""
     column = product.column.arg.id
     reason = "columns that fill no vector are summed one by one"
     pieces = plan.do("split", column, plan.size(column) - count, reason)
