@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 
 _ATTRIBUTES = re.compile(r"attributes #(\d+) = (.*)")
+_ATTRIBUTE_USE = re.compile(r"#(\d+)")
 
 
 def join_llvm(texts: Sequence[str]) -> str:
@@ -31,24 +33,23 @@ def join_llvm(texts: Sequence[str]) -> str:
     others: dict[str, None] = {}
     groups: dict[str, int] = {}
     for text in texts:
-        lines = text.splitlines()
+        function, end, rest = text.partition("\n}\n")
+        head, line_end, body = function.partition("\n")
         numbers: dict[str, int] = {}
-        for line in lines:
+        for line in rest.splitlines():
             found = _ATTRIBUTES.fullmatch(line)
             if found:
                 numbers[found[1]] = groups.setdefault(found[2], len(groups))
-        is_inside = False
-        for line in lines:
-            if is_inside:
-                functions.append(line)
-                is_inside = line != "}"
-            elif line.startswith("define"):
-                functions.append(re.sub(r"#(\d+)", lambda m: f"#{numbers[m[1]]}", line))  # noqa: B023
-                is_inside = True
-            elif line and not _ATTRIBUTES.fullmatch(line):
+            else:
                 others[line] = None
+        head = _ATTRIBUTE_USE.sub(partial(_renumbered, numbers), head)
+        functions.append(f"{head}{line_end}{body}{end}")
     attributes = [f"attributes #{number} = {group}" for group, number in groups.items()]
-    return "\n".join([*functions, *others, *attributes]) + "\n"
+    return "".join(functions) + "\n".join([*others, *attributes]) + "\n"
+
+
+def _renumbered(numbers: dict[str, int], found: re.Match[str]) -> str:
+    return f"#{numbers[found[1]]}"
 
 
 def join_c(texts: Sequence[str], names: Sequence[str]) -> str:

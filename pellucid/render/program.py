@@ -101,9 +101,11 @@ def loop_bodies(items: tuple[UOp, ...]) -> dict[UOp, tuple[UOp, ...]]:
             del open_blocks[len(open_blocks) - len(closed_ranges(node)) :]
         elif node.op is Ops.ENDIF:
             open_blocks.pop()
-        elif node.op is Ops.STORE and is_register(storage_of(node.src[0])):
-            for block in open_blocks:
-                found[block][storage_of(node.src[0])] = None
+        elif node.op is Ops.STORE and open_blocks:
+            storage = storage_of(node.src[0])
+            if is_register(storage):
+                for block in open_blocks:
+                    found[block][storage] = None
     return {block: tuple(registers) for block, registers in found.items()}
 
 

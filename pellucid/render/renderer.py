@@ -81,7 +81,10 @@ class Emitters(Generic[W]):
     def find(self, node: UOp) -> Emit[W] | None:
         """The emitter for *node*: the first whose facts hold."""
         for row in self.rows.get(node.op, ()):
-            if all(fact(node) is wanted for fact, wanted in row.facts):
+            for fact, wanted in row.facts:
+                if fact(node) is not wanted:
+                    break
+            else:
                 return row.emit
         return None
 

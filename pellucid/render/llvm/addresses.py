@@ -111,10 +111,10 @@ class Addresses:
 
     def compute(self, node: UOp) -> bool:
         """Compute an integer that only addresses need; tell whether it was one."""
-        if node in self.w.names:
-            return True  # a multiple that its loop counts
-        if node in self.needs.narrow or node.op not in WRAPPING:
+        if node.op not in WRAPPING or not _is_integer(node):
             return False
+        if node in self.needs.narrow:
+            return node in self.w.names  # a multiple that its loop counts
         if node in self.needs.wide:
             self._compute_wide(node)
         return True  # else it is part of a place, which is added up from its terms
@@ -231,39 +231,55 @@ class Needs:
         return self.places[place]
 
     def _need(self, node: UOp) -> None:
-        if node.op is Ops.INDEX:
+        op = node.op
+        if op is Ops.INDEX:
             for leaf, factor in self.place_of(node)[0]:
                 self.factors.setdefault(leaf, set()).add(factor)
-        elif node.op is Ops.RANGE:
+        elif op is Ops.RANGE:
             self.wide.add(value_of(node.src[0]))
-        elif node.op in SILENT or node.op is Ops.END or node.op is Ops.SPECIAL:
+        elif op in SILENT or op is Ops.END or op is Ops.SPECIAL:
             return
-        elif node.op in WRAPPING and not self._asks(node):
-            return  # a part of places only
-        elif node not in self.narrow and node.op in WRAPPING and cannot_wrap(node):
+        elif op not in WRAPPING or not _is_integer(node):
+            self._need_narrow(node)
+            if self._is_wide(node):
+                self.narrow.add(node)
+        elif node in self.narrow or self._is_wide(node):  # else it is a part of places only
+            self._need_sources(node)
+
+    def _need_narrow(self, node: UOp) -> None:
+        for source in node.src:
+            if _is_integer(source):
+                self.narrow.add(value_of(source))
+
+    def _need_sources(self, node: UOp) -> None:
+        """What integer arithmetic needs: its sources as wide as it is needed itself."""
+        is_wide, fits = self._is_wide(node), cannot_wrap(node)
+        if is_wide and not fits:
+            self.narrow.add(node)
+        if node not in self.narrow:
             self.wide.update(map(value_of, node.src))
-        elif _is_multiple(node):
+        elif fits and _is_multiple(node):
             axis = value_of(node.src[0])
             self.factors.setdefault(axis, set()).add(int(node.src[1].arg))
             self.multiples.setdefault(axis, []).append(node)
         else:
-            self.narrow.update(map(value_of, node.src))
-            if self._is_wide(node):
-                self.narrow.add(node)
-                if node.op in WRAPPING and cannot_wrap(node):
-                    self.wide.update(map(value_of, node.src))
+            self._need_narrow(node)
+            if is_wide and fits:
+                self.wide.update(map(value_of, node.src))
 
     def _is_wide(self, node: UOp) -> bool:
         return node in self.wide or node in self.factors
 
-    def _asks(self, node: UOp) -> bool:
-        return node in self.narrow or self._is_wide(node)
+
+def _is_integer(node: UOp) -> bool:
+    """True for a number that addresses may be made of."""
+    return node.dtype.is_int and node.dtype.lanes == 1
 
 
 def _is_multiple(node: UOp) -> bool:
     """True for a loop's counter times a literal."""
     is_counted = node.op is Ops.MUL and value_of(node.src[0]).op is Ops.RANGE
-    return is_counted and node.src[1].is_const and cannot_wrap(node)
+    return is_counted and node.src[1].is_const
 
 
 def _terms(place: UOp) -> tuple[Terms, int]:

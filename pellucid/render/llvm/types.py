@@ -9,6 +9,7 @@ Floats are spelled by their bits: a decimal would have to be exact.
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Final
 
 from pellucid.core.dtype import DType, Scalar, dtypes, round_to
@@ -16,6 +17,7 @@ from pellucid.core.dtype import DType, Scalar, dtypes, round_to
 _FLOAT_NAMES: Final = {"float16": "half", "float32": "float", "float64": "double"}
 
 
+@cache
 def llvm_type(dtype: DType) -> str:
     """The LLVM name of a value's type.
 
@@ -26,6 +28,7 @@ def llvm_type(dtype: DType) -> str:
     return scalar if dtype.lanes == 1 else f"<{dtype.lanes} x {scalar}>"
 
 
+@cache
 def suffix(dtype: DType) -> str:
     """How the name of an intrinsic spells a type: v16f32, i64."""
     scalar = f"{'f' if dtype.is_float else 'i'}{dtype.bits}"

@@ -105,6 +105,8 @@ def _spread(w: LLVMWriter, unit: MatrixUnit, left: UOp, kind: str) -> str:
 def find_tiles(items: tuple[UOp, ...]) -> set[UOp]:
     """The nodes whose value is a tile: MMAs, loads for them, and the registers that they add to."""
     products = [n for n in items if n.op is Ops.MMA and MATRIX_UNITS[n.arg].is_tile]
+    if not products:
+        return set()
     tiles = set(products)
     operands = {value_of(s) for n in products for s in n.src[:2]}
     others = {value_of(s) for n in items if n not in tiles and n.op is not Ops.AFTER for s in n.src}
