@@ -39,7 +39,7 @@ AVX2 = dataclasses.replace(
     l3_bytes=32 << 20,
 )
 """16 registers of 8 lanes: panels of 16 columns, several of them side by side."""
-SMALL_AVX2 = dataclasses.replace(AVX2, l1d_bytes=1024, l2_bytes=8192)
+SMALL_AVX2 = dataclasses.replace(AVX2, l1d_bytes=1024, l2_bytes=8192, l3_bytes=32 << 10)
 
 
 def act(sink: UOp, *actions: Action) -> UOp:
@@ -438,11 +438,16 @@ def test_a_tile_has_half_as_many_accumulators_as_there_are_registers() -> None:
 @pytest.mark.parametrize(
     ("shape", "threads", "sizes"),
     [
-        ((1024, 1024, 1024), 1, Sizes(8, 2, 1024, 4, is_packed=True)),
-        ((1024, 1024, 1024), 2, Sizes(8, 2, 1024, 4, is_packed=True)),
+        ((1024, 1024, 1024), 1, Sizes(8, 2, 1024, 32, is_packed=True)),
+        ((1024, 1024, 1024), 2, Sizes(8, 2, 1024, 32, is_packed=True)),
+        ((2048, 2048, 2048), 2, Sizes(8, 2, 2048, 16, is_packed=True)),
         ((512, 512, 512), 1, Sizes(8, 2, 512, 8, is_packed=True)),
-        ((1000, 768, 3072), 1, Sizes(8, 2, 768, 4, is_packed=True)),
-        ((512, 8192, 512), 1, Sizes(8, 2, 1024, 4, is_packed=True)),
+        ((1000, 768, 3072), 1, Sizes(8, 2, 768, 32, is_packed=True)),
+        ((128, 768, 3072), 1, Sizes(8, 2, 768, 4, is_packed=True)),
+        ((128, 3072, 768), 1, Sizes(8, 2, 1024, 4, is_packed=True)),
+        ((512, 8192, 512), 1, Sizes(8, 2, 1024, 32, is_packed=True)),
+        ((100_000, 3000, 768), 1, Sizes(8, 2, 1000, 2, is_packed=True)),
+        ((400_000, 9000, 768), 1, Sizes(8, 2, 9000, 1, is_packed=True)),
         ((64, 1201, 512), 1, Sizes(8, 2, 600, 4, is_packed=True)),
         ((784, 128, 512), 1, Sizes(8, 2, 128, 32, is_packed=True)),
         ((64, 64, 64), 1, Sizes(8, 2, 64, 1, is_packed=False)),
@@ -464,6 +469,13 @@ def test_sizes_with_16_registers(shape: tuple[int, int, int], threads: int, size
 )
 def test_sizes_with_32_registers(shape: tuple[int, int, int], sizes: Sizes) -> None:
     assert sizes_of(shape, ONE_CORE, 1) == sizes
+
+
+@pytest.mark.parametrize("target", [ONE_CORE, AVX2])
+def test_sums_of_many_rows_wait_only_where_a_buffer_holds_them(target: Target) -> None:
+    kinds = [a.kind for a in choose(kernels.matmul(400_000, 9000, 768), target).actions]
+    assert "pack" in kinds
+    assert "hoist" not in kinds
 
 
 def sizes_of(shape: tuple[int, int, int], target: Target, threads: int) -> Sizes:
