@@ -58,6 +58,8 @@ def clear_dead() -> None:
     may come, and is lost. Who makes a node when many wait, or needs memory, clears the queue. An
     interrupt may come between any two steps here: what was begun is done again.
     """
+    if not _dead:
+        return
     with _lock:
         while _dead:
             gone = _dead[0]

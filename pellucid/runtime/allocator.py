@@ -159,7 +159,8 @@ class HostAllocator:
                 home.queue.append(lease)
         clear_dead()
         with self._lock:
-            self._collect()
+            if home.queue:
+                self._collect()
             spans = self._free.get(capacity)
             block = self._reused(spans.pop()) if spans else self._fresh(capacity, size_bytes)
             self._in_use += capacity
