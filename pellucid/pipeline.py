@@ -22,7 +22,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -47,6 +47,7 @@ from pellucid.core.collector import no_collection
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError, FormError, ParseError, PellucidError
 from pellucid.core.options import Options, code_key, current_options
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target, host_target, may_use
 from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.arg import ProgramInfo

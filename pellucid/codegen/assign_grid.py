@@ -23,9 +23,10 @@ less, it is done by the first groups and items alone, by the same kind of loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pellucid.core.dtype import dtypes
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind, RangeArg, SpecialArg
 from pellucid.ir.bounds import bounds

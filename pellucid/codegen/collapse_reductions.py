@@ -15,9 +15,10 @@ too small to round. A sum starts from 0.0, so one term x becomes x + 0.0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pellucid.core.dtype import dtypes
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import RangeArg
 from pellucid.ir.bounds import bounds

@@ -29,10 +29,10 @@ reductions alone.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 from pellucid.codegen.simplify_ranges import linear_strides
 from pellucid.core.dtype import dtypes
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import AddrSpace, DefineArg
 from pellucid.ir.bounds import bounds

@@ -18,9 +18,10 @@ from __future__ import annotations
 import enum
 import math
 import struct
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Final
+
+from pellucid.core.records import dataclass
 
 Scalar = bool | int | float
 

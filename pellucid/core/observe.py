@@ -17,8 +17,10 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
+
+from pellucid.core.records import dataclass
 
 
 class Observer:

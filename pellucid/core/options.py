@@ -28,10 +28,10 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar, Token
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pellucid.core.errors import OptionError
+from pellucid.core.records import dataclass
 
 PREFIX: Final = "PELLUCID_"
 

@@ -29,12 +29,12 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from pellucid.core.errors import OptionError
 from pellucid.core.options import current_options
+from pellucid.core.records import dataclass
 from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 
 # Names in /proc/cpuinfo that differ from LLVM's.

@@ -28,10 +28,10 @@ Manual, SDOT, UDOT.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from pellucid.core.dtype import DType, dtypes
+from pellucid.core.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,11 @@ import contextlib
 import weakref
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol
 
 from pellucid.core.errors import JitError
+from pellucid.core.records import dataclass
 from pellucid.ir.uop import UOp
 
 

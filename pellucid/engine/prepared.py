@@ -12,9 +12,9 @@ One run is: write addresses, play the tape. Graphs, schedules and programs are n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from pellucid.core.dtype import dtypes
+from pellucid.core.records import dataclass
 from pellucid.engine.compile import device_of
 from pellucid.engine.memory import buffer_of
 from pellucid.engine.run import loaded_program

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.engine import history
 from pellucid.engine.storage import Kind, Storage, Version, stored_buffer
 from pellucid.ir.arg import CheckArg

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from pellucid.core.dtype import dtypes
 from pellucid.core.options import current_options
+from pellucid.core.records import dataclass
 from pellucid.engine import history
 from pellucid.engine.capture import Draw
 from pellucid.engine.compile import compile_linear

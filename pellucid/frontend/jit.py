@@ -19,10 +19,11 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from pellucid.core.errors import JitError
+from pellucid.core.records import dataclass
 from pellucid.engine import capture, history
 from pellucid.engine.capture import Listener
 from pellucid.engine.realize import written_buffers

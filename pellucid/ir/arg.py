@@ -9,8 +9,10 @@ for them.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
+
+from pellucid.core.records import dataclass
 
 
 class AddrSpace(enum.Enum):

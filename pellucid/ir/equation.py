@@ -15,7 +15,6 @@ values it has to follow from their bounds.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import typing
 from collections.abc import Callable
@@ -95,12 +94,22 @@ _BY_NAME = {kind.__name__: kind for kind in (*KINDS, Value, Known)}
 # ---- reading a law -------------------------------------------------------------------------------
 
 
+def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the parameters of a plain function; `inspect` takes 20 times as long.
+
+    >>> parameters_of(lambda node, x: None)
+    ('node', 'x')
+    """
+    code = function.__code__
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
 def variables_of(
     function: Callable[..., Any], name: str
 ) -> tuple[dict[str, Variable], dict[str, tuple[type[Variable], ...]]]:
     variables: dict[str, Variable] = {}
     types: dict[str, tuple[type[Variable], ...]] = {}
-    for parameter in inspect.signature(function).parameters:
+    for parameter in parameters_of(function):
         members = _members(function, parameter)
         if not all(isinstance(m, type) and issubclass(m, Variable) for m in members):
             raise LawError(

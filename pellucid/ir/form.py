@@ -18,9 +18,9 @@ Lattner et al., "MLIR: scaling compiler infrastructure for domain specific compu
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir import checks
 from pellucid.ir.checks import Check, Message, TargetCheck

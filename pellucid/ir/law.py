@@ -29,7 +29,6 @@ it where an earlier process left it.
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import json
 import pathlib
@@ -42,7 +41,14 @@ from pellucid.core import observe
 from pellucid.core.dtype import Scalar
 from pellucid.core.errors import LawError
 from pellucid.ir import bytecode
-from pellucid.ir.equation import BuildWriter, Equation, sides_of, variables_of, with_kinds_above
+from pellucid.ir.equation import (
+    BuildWriter,
+    Equation,
+    parameters_of,
+    sides_of,
+    variables_of,
+    with_kinds_above,
+)
 from pellucid.ir.matcher import MatcherWriter, Place, bound
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pattern import P, Pattern, orders, text_of
@@ -57,7 +63,7 @@ class Rule:
         self.function = function
         self.name = name
         self.fired = 0
-        self.parameters = tuple(inspect.signature(function).parameters)
+        self.parameters = parameters_of(function)
         known = {*pattern.names(), "node", "ctx"}
         if unknown := [p for p in self.parameters if p not in known]:
             raise LawError(

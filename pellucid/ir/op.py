@@ -20,10 +20,12 @@ import enum
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 from pellucid.core.dtype import DType, Scalar, dtypes
+from pellucid.core.records import dataclass
 
 Shape = tuple[int, ...]
 TypeRule = Callable[[Sequence[DType]], DType]
@@ -79,12 +81,12 @@ class Op:
     def __reduce__(self) -> str | tuple[Any, ...]:
         return (_op_named, (self.name,))
 
-    @property
+    @cached_property
     def is_elementwise(self) -> bool:
         """True for arithmetic, comparison, selection and casts."""
         return self.group is Group.ELEMENTWISE
 
-    @property
+    @cached_property
     def is_movement(self) -> bool:
         """True for the ops that only rearrange elements."""
         return self.group is Group.MOVEMENT

@@ -24,7 +24,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -38,6 +38,7 @@ from pellucid.core.dtype import (
     to_scalar,
     value_of_bits,
 )
+from pellucid.core.records import dataclass
 from pellucid.ir.equation import Bool, Float, Index, Known, Real, Value, Variable, Wrap
 from pellucid.ir.law import Law
 from pellucid.ir.laws.folding import fold_value

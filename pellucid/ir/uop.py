@@ -256,7 +256,7 @@ class UOp(_Parts):
     def const_like(self, value: Scalar | tuple[Scalar, ...]) -> UOp:
         """A literal of this node's type, broadcast to its shape where it has one."""
         literal = UOp.const(self.dtype, value)
-        shape = self.shape if literal.shape is not None else None
+        shape = None if self.dtype.is_index else self.shape  # an index is one number
         return literal.expand(shape) if shape else literal
 
     def _other(self, value: UOp | Scalar) -> UOp:

@@ -14,8 +14,8 @@ appearance; nests follow each other as the SINK lists them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, kept

@@ -30,9 +30,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp

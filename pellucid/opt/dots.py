@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pellucid.core.dtype import dtypes
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.simplify import simplify
 from pellucid.ir.uop import UOp

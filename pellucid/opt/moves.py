@@ -14,9 +14,10 @@ refused by the actions themselves, which costs little.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pellucid.core.errors import ActionError
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.arg import Action

@@ -21,9 +21,8 @@ design's cpu.md, sections 2 and 3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pellucid.core.options import current_options
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target, may_use
 from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 from pellucid.ir.op import Ops

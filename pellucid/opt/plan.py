@@ -8,10 +8,11 @@ speaks of the place of an axis, which does not. Each step is reported to observe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from pellucid.core import observe
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action
 from pellucid.ir.bounds import bounds

@@ -14,8 +14,8 @@ A sum of rows or of columns counts too: it has no other factor.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import lone_reduction, size_of, stores_of, stride_of

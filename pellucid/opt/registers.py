@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 
 PER_CYCLE = 2

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pellucid.core.errors import ParseError
+from pellucid.core.records import dataclass
 from pellucid.ir.arg import Action
 from pellucid.ir.text import literal_from_text
 

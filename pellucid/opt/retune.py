@@ -14,10 +14,11 @@ Nothing here measures or judges; `moves.py` says what is tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from pellucid.core.errors import ActionError
+from pellucid.core.records import dataclass
 from pellucid.ir.arg import Action
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp

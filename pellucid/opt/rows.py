@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind, RangeArg
 from pellucid.ir.op import Ops

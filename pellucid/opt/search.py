@@ -24,10 +24,11 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from pellucid.core.errors import ActionError, PellucidError
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind, KernelInfo, RangeArg
 from pellucid.ir.simplify import simplify

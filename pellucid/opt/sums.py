@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp

@@ -27,8 +27,9 @@ Sources: those of tile_sizes.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from pellucid.core.records import dataclass
 from pellucid.ir.transform import next_range_id
 from pellucid.opt.axes import all_ends, axes_of, end_of, reductions
 from pellucid.opt.copies import upcast

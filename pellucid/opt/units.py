@@ -20,10 +20,11 @@ unit's (`pad` makes them so). Units that take denormal numbers as zero need `rel
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pellucid.core.dtype import DType
 from pellucid.core.options import current_options
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 from pellucid.ir.arg import Action, AxisKind, RangeArg

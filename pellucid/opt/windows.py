@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import size_of, stride_of
 from pellucid.opt.channels import Channels

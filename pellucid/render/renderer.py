@@ -12,11 +12,12 @@ Every kernel is a function `void NAME(void **buffers, const int64_t *vars, int64
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final, Generic, TypeVar
 
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target, host_target
 from pellucid.ir.arg import ProgramInfo
 from pellucid.ir.op import Op, Ops

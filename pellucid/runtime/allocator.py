@@ -27,11 +27,11 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Protocol
 
 from pellucid.core.errors import AllocationError
+from pellucid.core.records import dataclass
 from pellucid.ir.uop import clear_dead
 
 ALIGNMENT_BYTES: Final = 64

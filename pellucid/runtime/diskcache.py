@@ -21,12 +21,12 @@ import itertools
 import os
 import struct
 import sys
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 from pellucid.core.options import current_options
+from pellucid.core.records import dataclass
 
 _MAGIC: Final = b"PELLUCID"
 _FORMAT_VERSION: Final = 1

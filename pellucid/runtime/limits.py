@@ -20,7 +20,7 @@ import contextlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,7 @@ import numpy as np
 
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import PellucidError
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target, host_target, request_amx
 from pellucid.runtime.buffer import Buffer
 from pellucid.runtime.device import Device

@@ -13,9 +13,9 @@ All are one loop over `%n` steps, which the caller gives as the kernel's variabl
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 
 FLOAT_BYTES: Final = 4

@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -29,6 +29,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from pellucid.core.options import PREFIX, current_options
+from pellucid.core.records import dataclass
 
 _STARTUP_SECONDS: Final = 60.0
 _COMPILING_SECONDS: Final = 20.0

@@ -23,10 +23,10 @@ import functools
 import itertools
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pellucid.core.dtype import dtypes
+from pellucid.core.records import dataclass
 from pellucid.runtime.buffer import Buffer
 from pellucid.runtime.native import native
 from pellucid.runtime.threads import run_in_parallel

@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pellucid.core import observe
 from pellucid.core.dtype import dtypes
 from pellucid.core.options import Options, current_options
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target, host_target
 from pellucid.ir import origin
 from pellucid.ir.arg import AddrSpace, CheckArg, StageArg

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.schedule.kernels import Call, Storage
 
 MAX_CACHED = 512

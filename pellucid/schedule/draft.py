@@ -6,9 +6,10 @@ Plan     all drafts, and for every value that is computed on the way where it is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.facts import Facts

@@ -16,7 +16,7 @@ only have to tell what is as cheap as a load from what is not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pellucid.core.errors import DeviceError
 from pellucid.core.target import Target
@@ -48,8 +48,7 @@ _DEAR = frozenset(TRANSCENDENTAL)
 _CAP = 1e6
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Work for one element: arithmetic, and loads from memory."""
 
     ops: float = 0.0
@@ -60,8 +59,7 @@ _ONE_LOAD = Cost(0.0, 1.0)
 _FREE = Cost()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """What one value that carries a reduction is combined from.
 
     elems, bytes: how many elements, and about how much memory they take. contracts: elements of
@@ -111,7 +109,7 @@ class Facts:
             self._distinct[node] = self._distinct_below(node)
             self._varies[node] = self._varying_axes(node)
             self._note_reductions(node)
-            if node.op is Ops.PARAM or any(s in self.has_storage for s in node.src):
+            if node.op is Ops.PARAM or not self.has_storage.isdisjoint(node.src):
                 self.has_storage.add(node)
 
     def distinct(self, node: UOp) -> int:
@@ -134,8 +132,9 @@ class Facts:
             return slot_devices[int(node.arg.slot)]
         if node.op is Ops.COPY:
             return str(node.arg)
-        found = dict.fromkeys(d for s in node.src if (d := self.device[s]) is not None)
-        first = next(iter(found), None)
+        devices = dict.fromkeys([self.device[s] for s in node.src])
+        found = [device for device in devices if device is not None]
+        first = found[0] if found else None
         if len(found) > 1 and len({place(d) for d in found}) > 1:
             second = next(d for d in found if place(d) != place(str(first)))
             raise DeviceError(
@@ -176,7 +175,7 @@ class Facts:
         if node.op is Ops.CONST or node.op is Ops.IOTA:
             return frozenset()
         if node.op.is_elementwise or node.op in (Ops.PAIR, Ops.PAD, Ops.SHRINK, Ops.FLIP):
-            return frozenset().union(*(self._varies[s] for s in node.src[:3]))
+            return frozenset().union(*[self._varies[s] for s in node.src[:3]])
         axes = range(len(node.known_shape))
         if not node.op.is_movement or node.num_elems == 0:
             return frozenset(axes)
@@ -197,8 +196,8 @@ class Facts:
             return 0
         if not (node.op.is_elementwise or node.op.is_movement or node.op is Ops.PAIR):
             return node.num_elems
-        found = max((self._distinct[s] for s in node.src), default=node.num_elems)
-        return min(found, node.num_elems)
+        size = node.num_elems
+        return min(size, max([self._distinct[s] for s in node.src], default=size))
 
     def _cost_for_user(self, node: UOp) -> Cost:
         """What a user pays for *node*: a load, where it is dear enough to be stored for several."""
@@ -211,9 +210,11 @@ class Facts:
             return _FREE
         if node.op is Ops.PARAM or node.op is Ops.REDUCE or self.is_stored_anyway(node):
             return _ONE_LOAD
-        sources = [self._cost_for_user(s) for s in dict.fromkeys(node.src)]
-        ops = sum(cost.ops for cost in sources)
-        loads = sum(cost.loads for cost in sources)
+        ops = loads = 0.0
+        for source in dict.fromkeys(node.src):
+            cost = self._cost_for_user(source)
+            ops += cost.ops
+            loads += cost.loads
         if node.op is Ops.EXPAND and node.num_elems >= 8 * node.src[0].num_elems:
             loads /= 8  # what is read again and again is in cache
         elif node.op is Ops.GATHER:

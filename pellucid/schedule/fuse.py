@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft

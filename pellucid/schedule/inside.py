@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from pellucid.core.records import dataclass
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp

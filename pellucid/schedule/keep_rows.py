@@ -21,8 +21,9 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan

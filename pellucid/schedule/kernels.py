@@ -13,9 +13,10 @@ them: two kernels that do the same are the same UOp, and compile once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pellucid.core.dtype import DType, dtypes
+from pellucid.core.records import dataclass
 from pellucid.ir import origin
 from pellucid.ir.arg import (
     AddrSpace,

@@ -25,9 +25,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pellucid.core.dtype import DType, dtypes
+from pellucid.core.records import dataclass
 from pellucid.ir import origin
 from pellucid.ir.arg import AddrSpace, CheckArg, ParamArg, ReduceArg, StageArg
 from pellucid.ir.op import PAIR_OPS, Op, Ops

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan

@@ -17,7 +17,6 @@ culprit. The graph is saved as text, with the seed, so that the failure can be r
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import PellucidError
 from pellucid.core.observe import observed_by
 from pellucid.core.options import current_options
+from pellucid.core.records import dataclass
 from pellucid.ir.arg import ParamArg
 from pellucid.ir.interpret.values import storage_dtype
 from pellucid.ir.op import Group, Ops

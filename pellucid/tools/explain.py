@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +27,7 @@ from rich.text import Text
 
 from pellucid.core.observe import observed_by
 from pellucid.core.options import Context, current_options
+from pellucid.core.records import dataclass
 from pellucid.core.target import host_target
 from pellucid.engine.beam import remembered
 from pellucid.engine.choosing import with_chosen_actions

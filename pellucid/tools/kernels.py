@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ from pellucid.core.observe import (
     observed_by,
 )
 from pellucid.core.options import Context
+from pellucid.core.records import dataclass
 from pellucid.ir.arg import CallInfo, KernelInfo, ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp

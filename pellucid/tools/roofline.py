@@ -19,10 +19,10 @@ Source: S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from pellucid.core.dtype import parse_dtype
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import ProgramInfo
 from pellucid.runtime.limits import Limits

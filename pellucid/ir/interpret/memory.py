@@ -10,13 +10,14 @@ no barrier lies between them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pellucid.core.dtype import DType
 from pellucid.core.errors import ExecutionError, InterpretError
+from pellucid.core.records import dataclass
 from pellucid.ir.interpret.values import Array, from_storage, storage_dtype, to_storage
 from pellucid.ir.uop import UOp
 

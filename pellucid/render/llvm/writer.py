@@ -9,9 +9,10 @@ Integers that addresses need are the business of `addresses.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import AddrSpace, ProgramInfo
 from pellucid.ir.op import Ops
