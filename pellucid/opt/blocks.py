@@ -11,10 +11,11 @@ sums it, makes all rows of that loop together instead, a block of each at a time
     pass 1, for each block of j:    y[i, d] += sum over j of the block of exp(s[j, i] - m[i]) * v
 
 A *row value* is a row that is filled; a *statistic* is a reduction of rows for each i, a *sum* one
-for each i and d. What needs a statistic stands in a later pass than all that the statistic is made
-of. A row that no later pass reads is a block only. Each step is a nest of loops with its own
-actions (nests.py): products of blocks become tiles. Rows i are neighbours in every buffer, so that
-they are lanes; a factor of a product that does not lie like that is copied once for all blocks.
+for each i and d, a *total* a reduction of sums. What needs a statistic stands in a later pass than
+all that the statistic is made of. A row that no later pass reads is a block only. Each step is a
+nest of loops with its own actions (nests.py): products of blocks become tiles. Rows i are
+neighbours in every buffer, so that they are lanes; a factor of a product that does not lie like
+that is copied once for all blocks.
 
 Sums are added block after block; no value changes otherwise.
 
@@ -29,6 +30,7 @@ the outer loop, blocks of keys in the inner one).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -104,13 +106,13 @@ class Blocks:
         self.action, self.axis, self.end = action, axis, end
         self.outer: Ranges = (*end.ranges, *end.src[1:-1])
         self.values = row_values(end.src[0], action, axis)
-        self.by_node = {value.node: value for value in self.values}
+        self.by_node = {node: value for value in self.values for node in value.uses}
         self.fresh_from = next_range_id(sink)
         self.define = next_define_id(sink)
         self.copies: dict[UOp, UOp] = {}
         if not any(value.is_row for value in self.values):
             raise refuse(action, "no row is filled in its turns")
-        sizes = {size_of(value.axis) for value in self.values}
+        sizes = {size_of(value.axis) for value in self.values if not value.is_total}
         if len(sizes) != 1 or None in sizes:
             raise refuse(action, "its rows differ in length")
         self.length = next(size for size in sizes if size is not None)
@@ -123,7 +125,7 @@ class Blocks:
         if action.extra:
             self.online = read_online(self.values, action)
             self.values = self.online.values
-            self.by_node = {value.node: value for value in self.values}
+            self.by_node = {node: value for value in self.values for node in value.uses}
 
     # ---- ranges and buffers ----------------------------------------------------------------------
 
@@ -152,7 +154,9 @@ class Blocks:
             for stage in range(1 + max(value.stage for value in self.values)):
                 if stream is not None and stage == stream.stage:
                     effects += stream.scale_again()
-                effects += self.run_pass([v for v in self.values if v.stage == stage])
+                values = [v for v in self.values if v.stage == stage]
+                effects += [self.close(v) for v in values if v.is_total]
+                effects += self.run_pass([v for v in values if not v.is_total])
             if part.turn is not None:
                 done = UOp.make(Ops.GROUP, *effects).end(part.turn)
                 for value in self.values:
@@ -205,6 +209,8 @@ class Blocks:
             return
         loops = tuple(self.loop_like(r) for r in (self.axis, *value.inner))
         value.buffer = self.buffer_like(value.node, loops)
+        if value.is_total:
+            return
         first = UOp.const(value.node.dtype, value.node.arg.op.identity_for(value.node.dtype))
         if self.live is not None and value.node in self.live.added:
             first = self.sum_of_dead(value, self.live, loops[1:])
@@ -213,32 +219,55 @@ class Blocks:
 
     def sum_of_dead(self, value: RowValue, live: Live, loops: Ranges) -> UOp:
         """What dead blocks add to a sum, the same for all rows."""
+        by_block = self.sums_of_blocks(value, live)
         first, count = live.dead
-        length = self.action.amount
-        start = simplify(first * length)
-        piece = _Piece(self.loop(count), start, length, start)
-        assert piece.turn is not None
+        turn = self.loop(count)
         cleared, added = (tuple(self.loop_like(r) for r in loops) for _ in range(2))
         buffer = self.buffer_like(value.node, cleared)
         zero = UOp.const(value.node.dtype, 0)
         start = buffer.after(*self.outer).index(position(cleared)).store(zero).end(*cleared)
-        inner = self.loop_like(value.axis, piece.length, AxisKind.REDUCE)
-        renamed = {value.axis: piece.place(inner), **dict(zip(value.inner, added, strict=True))}
-        part = value.node.with_sources((substitute_free(live.added[value.node], renamed), inner))
-        now = buffer.after(start, piece.turn).index(position(added))
-        done = now.store(now + part).end(*added).end(piece.turn)
+        size = math.prod(size_of(r) or 1 for r in added)
+        part = by_block.index(simplify((turn + first) * size + position(added)))
+        now = buffer.after(start, turn).index(position(added))
+        done = now.store(now + part).end(*added).end(turn)
         return buffer.after(done).index(position(loops))
+
+    def sums_of_blocks(self, value: RowValue, live: Live) -> UOp:
+        """What each block would add if it were dead: once for all turns of the axis."""
+        length, element = self.action.amount, live.added[value.node]
+        block = self.loop(UOp.const(dtypes.index, live.total))
+        loops = (block, *(self.loop_like(r) for r in value.inner))
+        inner = self.loop_like(value.axis, length, AxisKind.REDUCE)
+        places = dict(zip(value.inner, loops[1:], strict=True))
+        added = substitute_free(element, {value.axis: block * length + inner, **places})
+        buffer = self.buffer_like(value.node, loops)
+        place = buffer.after(*(r for r in self.outer if r in added.ranges)).index(position(loops))
+        return buffer.after(place.store(value.node.with_sources((added, inner))).end(*loops))
 
     def run_pass(self, values: list[RowValue]) -> list[UOp]:
         """Make *values*, for all blocks of a part of the rows; the effects that do."""
         done: list[UOp] = []
-        for piece in self.pieces():
+        for piece in self.pieces() if values else ():
             effects = [self.step(value, piece) for value in values]
             body = effects[0] if len(effects) == 1 else UOp.make(Ops.GROUP, *effects)
             done.append(body if piece.turn is None else body.end(piece.turn))
             for value in values:
                 value.done = done[-1]
         return done
+
+    def close(self, value: RowValue) -> UOp:
+        """Make a total of sums that are complete."""
+        row = self.loop_like(self.axis)
+        read = [n for n in self.open_nodes(value.body) if n in self.by_node]
+        sums = {n: self.final(self.by_node[n], self.axis, self.by_node[n].uses[n]) for n in read}
+        body = value.node.with_sources((value.body.substitute(sums), *value.node.src[1:]))
+        fresh = fresh_ranges(UOp.range(1, self.fresh_from + 1))
+        made = substitute_free(body, {self.axis: row}, fresh)
+        self.fresh_from = max(self.fresh_from, next_range_id(made))
+        assert value.buffer is not None
+        place = value.buffer.after(*self.outer, *self.turns).index(row)
+        value.done = place.store(made).end(row)
+        return value.done
 
     def pieces(self) -> Iterator[_Piece]:
         """The blocks of a part, and what is left of the row."""
@@ -368,6 +397,6 @@ class Blocks:
             if value is not None and value.is_row:
                 raise refuse(self.action, "a row is read by an output, and not by a reduction")
             if value is not None:
-                exchange[node] = self.final(value, self.axis, value.inner)
+                exchange[node] = self.final(value, self.axis, value.uses[node])
         changed = substitute_free(effect.substitute(exchange), renamed)
         return changed.end(*(renamed[axis] for axis in own))

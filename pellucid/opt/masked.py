@@ -53,7 +53,7 @@ def _is_not_zero(start: UOp) -> bool:
 
 def live_blocks(values: Sequence[RowValue], axis: UOp, length: int) -> Live | None:
     """The blocks of rows of *length* that are not dead for any turn of *axis*; None for all."""
-    (total, *_) = {(size_of(value.axis) or 1) // length for value in values}
+    (total, *_) = {(size_of(v.axis) or 1) // length for v in values if not v.is_total}
     if total < 2:
         return None
     for mask in dict.fromkeys(m for value in values for m in _masks_of(value)):
@@ -71,7 +71,15 @@ def _masks_of(value: RowValue) -> list[tuple[RowValue, UOp]]:
         return []
     nodes = value.body.toposort(lambda n: n.op not in (Ops.AFTER, Ops.REDUCE))
     choices = (n for n in nodes if n.op is Ops.WHERE and n.src[2].is_const)
-    return [(value, n.src[0]) for n in choices if value.axis in n.src[0].ranges]
+    parts = (part for n in choices for part in _parts_of(n.src[0]))
+    return [(value, part) for part in parts if value.axis in part.ranges]
+
+
+def _parts_of(condition: UOp) -> list[UOp]:
+    """The conditions that must all hold: each of them hides what it does not keep."""
+    if condition.op is not Ops.AND:
+        return [condition]
+    return [part for source in condition.src for part in _parts_of(source)]
 
 
 # ---- which blocks --------------------------------------------------------------------------------
@@ -134,7 +142,7 @@ class _Dead:
 
     def __init__(self, values: Sequence[RowValue], masked: RowValue, condition: UOp) -> None:
         self.values = values
-        self.by_node = {value.node: value for value in values}
+        self.by_node = {node: value for value in values for node in value.uses}
         self.condition = condition
         self.masked = masked
         self.known: dict[UOp, UOp] = {}  # row -> what an element of it is
@@ -172,6 +180,8 @@ class _Dead:
             return node.src[1 if node.src[0].arg else 2]
         if node.op is Ops.CAST and node.src[0].is_const:
             return simplify(node)
+        if node.op is Ops.AND and any(s.is_const and s.arg is False for s in node.src):
+            return node.const_like(False)
         if node.op is Ops.MUL and _is_minus_infinity(node.src[0]) and _is_positive(node.src[1]):
             return node.src[0]
         if node.op is Ops.ADD and self.is_below_maximum(node):
@@ -210,7 +220,7 @@ class _Dead:
         """What a dead element adds to each sum; None where dead elements cannot be left out."""
         found: dict[UOp, UOp] = {}
         for value in self.values:
-            if value.is_row:
+            if value.is_row or value.is_total:
                 continue
             element, op = self.element(value), value.node.arg.op
             if element.is_const and element.arg == op.identity_for(element.dtype):

@@ -100,6 +100,12 @@ class Plan:
     placeholders: dict[tuple[str, UOp, Use, int], UOp] = field(default_factory=dict)
 
 
+def moved_to(draft: Draft, index: tuple[UOp, ...]) -> dict[UOp, UOp]:
+    """For each RANGE of a draft what stands for it where its result is read at *index*."""
+    pairs = zip(draft.value_use[0], index, strict=True)
+    return {own: at for own, at in pairs if own.op is Ops.RANGE}
+
+
 def base_of(node: UOp) -> UOp:
     """The node below RESHAPEs, whose elements are the same in the same order."""
     while node.op is Ops.RESHAPE:

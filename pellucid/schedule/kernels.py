@@ -28,8 +28,9 @@ from pellucid.ir.arg import (
     RangeArg,
 )
 from pellucid.ir.op import Ops
+from pellucid.ir.transform import substitute_free
 from pellucid.ir.uop import UOp
-from pellucid.schedule.draft import Draft, Plan
+from pellucid.schedule.draft import Draft, Plan, moved_to
 from pellucid.schedule.inside import Inside
 from pellucid.schedule.order import Order
 from pellucid.schedule.share import Unit
@@ -162,7 +163,8 @@ class _Cutter:
             for version, made in draft.inside.items():
                 if version not in self.rows:
                     self.rows[version] = self.filled(made, draft, registers)
-            value = self.values.settle(self.values.stored_value(draft)).substitute(registers)
+            known = {**registers, **self.rows_of_results(draft, unit, registers)}
+            value = self.values.settle(self.values.stored_value(draft)).substitute(known)
             value = value.substitute(self.rows_read_by(draft, draft, {}))
             handle = self.values.handle(draft.root)
             registers[handle.index(draft.store_index)] = value
@@ -180,6 +182,22 @@ class _Cutter:
             reasons.append(draft.reason)
         if stores:
             self.add_kernel(unit, stores, reasons)
+
+    def rows_of_results(
+        self, draft: Draft, unit: Unit, registers: dict[UOp, UOp]
+    ) -> dict[UOp, UOp]:
+        """What each read of a row of what others of the unit make becomes: the value there."""
+        found: dict[UOp, UOp] = {}
+        for other in unit.drafts:
+            value = registers.get(self.values.handle(other.root).index(other.store_index))
+            for use in draft.reads.get(other.root, {}) if value is not None else ():
+                read = self.values.read(other.root, use)
+                if read not in registers:
+                    assert value is not None
+                    places = moved_to(other, use[0])
+                    moved = {own: at for own, at in places.items() if at is not own}
+                    found[read] = substitute_free(value, moved, self.fresh)
+        return found
 
     # ---- rows that are made inside of a kernel ---------------------------------------------------
 

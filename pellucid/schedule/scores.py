@@ -39,6 +39,7 @@ LEAST_ROW = 16
 
 SCORES = "scores that each kernel makes for itself"
 STATISTIC = "a statistic of rows of scores"
+OF_ROWS = "a sum that whole rows of scores need"
 
 
 def find_scores(sink: UOp, facts: Facts, kept: set[UOp]) -> dict[UOp, str]:
@@ -64,6 +65,25 @@ def _is_product_of_scores(node: UOp, facts: Facts) -> bool:
 
 def _below_casts(node: UOp) -> UOp:
     while node.op is Ops.CAST:
+        node = node.src[0]
+    return node
+
+
+def _spread_sum(node: UOp) -> UOp | None:
+    """The reduction that is spread out over rows or columns, element by element in between."""
+    value = node
+    while value.op in (Ops.EXPAND, Ops.RESHAPE, Ops.CAST) or _is_scaled(value):
+        value = value.src[0]
+    return value if value.op is Ops.REDUCE and value.num_elems < node.num_elems else None
+
+
+def _is_scaled(node: UOp) -> bool:
+    """True for a value times a literal."""
+    return node.op is Ops.MUL and _below_views(node.src[1]).op is Ops.CONST
+
+
+def _below_views(node: UOp) -> UOp:
+    while node.op in (Ops.EXPAND, Ops.RESHAPE):
         node = node.src[0]
     return node
 
@@ -126,6 +146,9 @@ class _Families:
             if node in self.kept:
                 spoilt.add(head)
             owner[value] = head
+            for source in node.src:
+                if source not in self.family and (few := _spread_sum(source)) is not None:
+                    reasons[few], owner[few] = OF_ROWS, head
         reasons |= {node: SCORES for node, count in num_uses.items() if count > 1}
         good = (with_statistics & with_products) - spoilt
         return {node: reason for node, reason in reasons.items() if owner[node] in good}

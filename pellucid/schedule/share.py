@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
-from pellucid.schedule.draft import Draft, Plan
+from pellucid.schedule.draft import Draft, Plan, moved_to
 from pellucid.schedule.fuse import MAX_BUFFERS, MAX_NODES, ROWS_PER_CORE, SMALL_WORK
 from pellucid.schedule.nests import executions
 from pellucid.schedule.order import Order
@@ -63,6 +63,8 @@ class Unit:
 
     def add(self, draft: Draft) -> None:
         """Take a draft in."""
+        if self.makes_scores and not draft.inside and draft.ranges == self.drafts[0].outer:
+            draft.outer = draft.ranges  # it sums rows of what others make of scores
         self.drafts.append(draft)
         self.num_nodes += draft.num_nodes
         self.reads |= draft.reads.keys() - self.writes
@@ -138,7 +140,8 @@ class _Sharing:
     def nests(self, draft: Draft, unit: Unit) -> bool:
         """True when the loops are the same, or those of one are the outer loops of the other."""
         if draft.inside or unit.makes_scores:
-            return self.makes_same_rows(draft, unit) or self.follows_rows(draft, unit)
+            ways = (self.makes_same_rows, self.sums_rows, self.follows_rows)
+            return any(way(draft, unit) for way in ways)
         if draft.ranges == unit.ranges:
             return all(d.ranges == draft.ranges for d in unit.drafts) or draft.base is None
         shared = min(len(draft.ranges), len(unit.ranges))
@@ -152,10 +155,14 @@ class _Sharing:
 
     def makes_same_rows(self, draft: Draft, unit: Unit) -> bool:
         """True when all make the same scores, one row or column in each turn of the same loops."""
-        return all(
-            other.outer == draft.outer and not other.inside.items().isdisjoint(draft.inside.items())
-            for other in unit.drafts
-        )
+        made = [other.inside.items() for other in unit.drafts if other.inside]
+        same = bool(made) and all(other.outer == draft.outer for other in unit.drafts)
+        return same and not any(rows.isdisjoint(draft.inside.items()) for rows in made)
+
+    def sums_rows(self, draft: Draft, unit: Unit) -> bool:
+        """True when a draft sums, in each turn of the outer loops, a row of what a unit makes."""
+        plain = bool(draft.loops) and not draft.inside and draft.base is None
+        return plain and draft.ranges == unit.drafts[0].outer and self.is_joined(draft, unit)
 
     def follows_rows(self, draft: Draft, unit: Unit) -> bool:
         """True when a draft uses what a unit makes of rows at the same element, and no more."""
@@ -211,7 +218,9 @@ class _Sharing:
         """True when *draft* comes after *needed* only because of the element that both are at."""
         if draft.base is needed.root:
             return False  # two stores to one place
-        if needed.root in draft.reads and not self.reads_at(draft, needed.root, needed):
+        if needed.root in draft.reads and not (
+            self.reads_at(draft, needed.root, needed) or self.reads_rows(draft, needed)
+        ):
             return False
         base = draft.base
         if base is not None and draft.root in self.order.in_place and base in needed.reads:
@@ -227,6 +236,19 @@ class _Sharing:
             and flat_index(shape, index) is other.store_index
             and executions(draft, (index, valid), self.plan.around) <= other.num_iterations
             for index, valid in draft.reads[version]
+        )
+
+    def reads_rows(self, draft: Draft, needed: Draft) -> bool:
+        """True when *draft* sums a row of what *needed* makes of scores in the same outer loops."""
+        if not needed.inside or draft.ranges != needed.outer:
+            return False
+        return all(
+            valid is None
+            and all(
+                at is own or (own not in needed.outer and at.op is Ops.RANGE)
+                for own, at in moved_to(needed, index).items()
+            )
+            for index, valid in draft.reads[needed.root]
         )
 
     def gains(self, draft: Draft, unit: Unit) -> bool:

@@ -19,7 +19,7 @@ from pellucid.opt.passes import even_part
 from pellucid.opt.values import row_values
 from tests.codegen.kernels import buffers_for, elementwise, old_value
 from tests.codegen.lowering import SMALL, TARGET, lowered, with_actions
-from tests.schedule.graphs import check, kernels, tensor
+from tests.schedule.graphs import check, keep, kernels, reduce, tensor
 from tests.schedule.test_inside import attention, product, softmax, turned
 
 BLOCK = Action("block", 1, 8)
@@ -41,6 +41,7 @@ def masked_kernel(kept: str, rows: int = 16, keys: int = 32) -> UOp:
         "strictly": key < row + 3,
         "later": key >= row + 9,
         "data": tensor((2, rows, keys)) < 1.0,
+        "both": (key <= row + 3) & (tensor((2, rows, keys)) < 1.0),
     }[kept]
     scores = keep.where(product(q, turned(k)), -float("inf"))
     (kernel,) = kernels(check([product(softmax(scores), v)]))
@@ -115,7 +116,9 @@ def test_passes_follow_statistics() -> None:
     ]
 
 
-@pytest.mark.parametrize(("kept", "is_short"), [("causal", 1), ("strictly", 1), ("later", 1)])
+@pytest.mark.parametrize(
+    ("kept", "is_short"), [("causal", 1), ("strictly", 1), ("later", 1), ("both", 1)]
+)
 @pytest.mark.parametrize("finite", [True, False])
 def test_dead_blocks_are_left_out(kept: str, is_short: int, finite: bool) -> None:
     """Also where a key that is masked has a value that is no number: 0 * NaN is NaN."""
@@ -124,6 +127,41 @@ def test_dead_blocks_are_left_out(kept: str, is_short: int, finite: bool) -> Non
     blocked = apply_action(split, Action("block", 2, 8), TARGET)
     assert bool(short_loops(blocked)) == bool(is_short)
     assert_same(kernel, blocked, finite)
+
+
+def gradient_kernel(causal: bool, rows: int = 16) -> UOp:
+    """An attention with the gradient of its queries: a sum over a row of the result between."""
+    q, k, v, grad = (tensor((1, rows, 2)) for _ in range(4))
+    row, key = (place.shrink(((0, 1), (0, rows), (0, rows))) for place in places(rows, rows))
+    scores = product(q, turned(k))
+    weights = softmax((key <= row).where(scores, -float("inf")) if causal else scores)
+    result = product(weights, v)
+    along = keep(reduce(grad * result, 2), 2, rows)
+    away = weights * (product(grad, turned(v)) - along)
+    by_scores = (key <= row).where(away, 0.0) if causal else away
+    (kernel,) = kernels(check([result, product(by_scores, k)]))
+    return simplify_ranges(kernel, TARGET)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("amount", [16, 8])
+def test_a_total_of_a_sum_stands_between_passes(causal: bool, amount: int) -> None:
+    kernel = gradient_kernel(causal)
+    (end,) = kernel.src
+    values = row_values(end.src[0], BLOCK, end.src[-1])
+    assert [v.stage for v in values if v.is_total] == [3]
+    assert [len(v.uses) for v in values if v.inner] == [2, 1]
+    split = apply_action(kernel, Action("split", 0, amount), TARGET) if amount < 16 else kernel
+    blocked = apply_action(split, Action("block", 1 if amount < 16 else 0, 4), TARGET)
+    assert bool(short_loops(blocked)) == (causal and amount < 16)
+    buffers = buffers_for(kernel)
+    for number, buffer in enumerate(buffers):
+        buffer[:] = np.random.default_rng(number).standard_normal(buffer.size)
+    wanted, got = ([b.copy() for b in buffers] for _ in range(2))
+    run_kernel(kernel, wanted)
+    run_kernel(blocked, got)
+    for one, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 def test_blocks_of_nothing_but_masked_scores_are_made_in_each_turn() -> None:
