@@ -37,6 +37,7 @@ from dataclasses import dataclass
 
 from pellucid.core.target import Target
 from pellucid.opt.buffers import MAX_BUFFER_BYTES
+from pellucid.opt.overlap import pays_overlap
 from pellucid.opt.products import Product
 from pellucid.opt.runs import longest_run
 
@@ -158,20 +159,25 @@ def panels_together(count: int, most: int, threads: int) -> int:
     return next((n for n in near if count % (n * threads) == 0), max(1, count // groups))
 
 
-def tile_rows(size: int, vectors: int, registers: int) -> int:
+def tile_rows(size: int, vectors: int, registers: int, *, may_overlap: bool = True) -> int:
     """How many rows a tile has: as many as fit, a few more or less where that leaves less rest.
 
     >>> [tile_rows(n, 4, 32) for n in (3, 64, 65, 66, 127)]
     [3, 4, 5, 6, 4]
     >>> [tile_rows(n, 2, 16) for n in (3, 65, 127, 1000, 1024)]
-    [3, 5, 6, 5, 6]
+    [3, 5, 6, 6, 6]
+    >>> tile_rows(1000, 2, 16, may_overlap=False)
+    5
     """
     if registers >= 32:
         most = max(1, registers // 2 // vectors)
         near = (most, most + 1, most + most // 2, most - 1)
         return min(size, next((n for n in near if n > 1 and size % n == 0), most))
     most = min(size, (registers - 4) // vectors)
-    return min(range(most, most // 2, -1), key=lambda rows: _time(size, rows, vectors))
+    best = min(range(most, most // 2, -1), key=lambda rows: _time(size, rows, vectors))
+    overlapped = _time(-(-size // most) * most, most, vectors)
+    pays = may_overlap and pays_overlap(size, most) and overlapped < _time(size, best, vectors)
+    return most if pays else best
 
 
 def rest_rows(rest: int, size: int, vectors: int, registers: int) -> int:

@@ -223,11 +223,11 @@ class _Tiles:
     def _upcast_rows(self, row: int, vectors: int) -> int | None:
         """Copies of the rows of a tile; the loop over tiles, if there are several."""
         plan, registers = self.kernel, self.kernel.target.num_vector_registers
-        size = plan.size(row)
-        amount = tile_rows(size, vectors, registers)
+        size, may_overlap = plan.size(row), not self.shares_rows
+        amount = tile_rows(size, vectors, registers, may_overlap=may_overlap)
         if amount < 2:
             return row
-        pieces = upcast(plan, row, amount, _TILE, may_overlap=not self.shares_rows)
+        pieces = upcast(plan, row, amount, _TILE, may_overlap=may_overlap)
         if pieces.rest is not None:
             together = rest_rows(size % amount, size, vectors, registers)
             if together > 1:

@@ -368,6 +368,7 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         two_rows(3, 9, 5, 37),
         two_rows(2, 9, 300, 70),
         kernels.matmul(16, 509, 16),
+        kernels.matmul(95, 12, 33),
         kernels.matmul(7, 515, 33),
         vector_times_matrix(40, 300),
         vector_times_matrix(1100, 256),
