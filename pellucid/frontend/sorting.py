@@ -12,6 +12,7 @@ found by a reduction, without sorting the others.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Final, Self
 
 from pellucid.core.dtype import dtypes
@@ -24,6 +25,10 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 
 _HALF: Final = 1 << 32
+_ROW: Final = 1024
+"""Elements of a row that is sorted in cache: two copies of it stay in the first one."""
+_ROUNDS: Final = 2
+"""Rounds of comparisons that are computed together."""
 _FEW: Final = 32
 """So many elements are found one after the other, before it is better to sort all."""
 
@@ -212,35 +217,47 @@ def _sorted(node: UOp) -> UOp:
     """Sort int64 along the last axis, filled up to a power of two with the largest number.
 
     Blocks of 2, 4, 8, … are sorted: the two halves of a block are, so one is read backwards and the
-    smaller of each pair goes to the front; then halves of halves are compared forwards.
+    smaller of each pair goes to the front; then halves of halves are compared forwards. Rounds at
+    distances below `_ROW` are about one row of that length each, which stays in cache for all of
+    them.
     """
     *lead, size = node.known_shape
     count = 1 << (size - 1).bit_length()
+    width = min(count, _ROW)
+    flat, rows = (*lead, count), (*lead, count // width, width)
     none = [(0, 0)] * len(lead)
     node = node.pad((*none, (0, count - size)), dtypes.int64.max)
-    block, rounds = 2, 0
+    block = 2
     while block <= count:
-        node = _compared(node, block, block)
-        distance = block // 4
-        while distance:
-            node = _compared(node, distance, 2 * distance)
-            distance //= 2
-            rounds += 1
-            if rounds % 2 == 0:  # two rounds in a kernel: each element is read four times
-                node = UOp.make(Ops.CONTIGUOUS, node)
-        node = UOp.make(Ops.CONTIGUOUS, node)
+        rounds = [(block, block), *((n // 2, n) for n in _halves(block // 2))]
+        far = [r for r in rounds if r[1] > width]
+        node = _in_steps(node.reshape(flat), far)
+        node = _in_steps(node.reshape(rows), rounds[len(far) :])
         block *= 2
-    return node.shrink((*((0, n) for n in lead), (0, size)))
+    return node.reshape(flat).shrink((*((0, n) for n in lead), (0, size)))
+
+
+def _halves(block: int) -> Iterator[int]:
+    """*block*, and half of it, down to 2."""
+    while block > 1:
+        yield block
+        block //= 2
+
+
+def _in_steps(node: UOp, rounds: Sequence[tuple[int, int]]) -> UOp:
+    """Rounds of comparisons, a few in a kernel: of two, each element is read four times."""
+    for number, (flipped, block) in enumerate(rounds, 1):
+        node = _compared(node, flipped, block)
+        if number % _ROUNDS == 0 or number == len(rounds):
+            node = UOp.make(Ops.CONTIGUOUS, node)
+    return node
 
 
 def _compared(node: UOp, flipped: int, block: int) -> UOp:
     """Compare-exchange in blocks: with the mirror image (flipped = block) or the other half."""
     *lead, count = node.known_shape
-    if flipped == block:
-        shape, axis = (*lead, count // block, block), len(lead) + 1
-    else:
-        shape, axis = (*lead, count // block, 2, block // 2), len(lead) + 1
-    x = node.reshape(shape)
-    partner = x.flip((axis,))
-    is_front = counting(shape, axis) < shape[axis] // 2
+    axis = len(lead) + 1
+    x = node.reshape((*lead, count // block, 2, block // 2))
+    partner = x.flip((axis, axis + 1) if flipped == block else (axis,))
+    is_front = counting(x.known_shape, axis) < 1
     return is_front.where(x.minimum(partner), x.maximum(partner)).reshape((*lead, count))

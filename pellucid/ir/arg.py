@@ -159,7 +159,8 @@ class Hint:
     """Advice on how a kernel touches the parameter at a slot; it changes no value.
 
     kind: "prefetch", ask for what lies *ahead* elements further on, while this is worked at;
-    "seek", ask for what an index in memory points to *ahead* turns later; "stream", write past the caches, which keep what is there.
+    "seek", ask for what an index in memory points to *ahead* turns later; "stream", write past the
+    caches, which keep what is there.
     """
 
     kind: str

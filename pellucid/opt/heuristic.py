@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from pellucid.core.errors import ActionError
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind
 from pellucid.ir.bounds import bounds
@@ -40,9 +41,10 @@ from pellucid.opt.axes import (
     size_of,
     stride_of,
 )
-from pellucid.opt.cost import Costs, body_size, copies_of, read_size
+from pellucid.opt.cost import Costs, body_size, read_size
 from pellucid.opt.dots import plan_dots
 from pellucid.opt.hints import bytes_of
+from pellucid.opt.literals import divided_axes, halved_axes, is_compared
 from pellucid.opt.narrow import plan_narrow
 from pellucid.opt.nests import has_nests, with_each
 from pellucid.opt.passes import plan_blocks
@@ -77,9 +79,7 @@ def choose(sink: UOp, target: Target) -> Plan:
     if sink.arg.ordered:
         return plan
     if has_nests(sink):
-        plan_blocks(plan)
-        _plan_each(plan)
-        if not any(action.kind == "block" for action in plan.actions):
+        if not _has_blocks(plan):
             advise(plan)
         return plan
     if plan_dots(plan) or plan_windows(plan) or plan_narrow(plan) or plan_tiles(plan):
@@ -99,6 +99,18 @@ def choose(sink: UOp, target: Target) -> Plan:
 
 
 # ---- nests ------------------------------------------------------------------------------------
+
+
+def _has_blocks(plan: Plan) -> bool:
+    """Plan a kernel with local memory; tell whether its rows are made in blocks."""
+    whole = plan.sink
+    try:
+        plan_blocks(plan)
+    except ActionError:  # an output reads rows as they are: they are made one by one
+        plan.sink = whole
+        plan.actions.clear()
+    _plan_each(plan)
+    return any(action.kind == "block" for action in plan.actions)
 
 
 def _plan_each(plan: Plan) -> None:
@@ -251,28 +263,13 @@ def _unroll_reduction(
         plan.do("unroll", innermost, 0, "it is short")
         return loops[:-1]
     left = accumulators * read_size(now) // len(now)
-    if 2 <= size <= MAX_RUN and left * size <= MAX_BODY_NODES and _is_compared(plan, innermost):
+    if 2 <= size <= MAX_RUN and left * size <= MAX_BODY_NODES and is_compared(plan, innermost):
         plan.do("unroll", innermost, 0, "copies turn its comparisons into literals")
         return loops[:-1]
     if wanted > 1 and size >= 2 * wanted and body * wanted <= MAX_BODY_NODES:
         pieces = plan.do("unroll", innermost, wanted, f"{wanted} accumulators hide latency")
         return [*loops[:-1], *([pieces.outer] if pieces.outer is not None else [])]
     return loops
-
-
-def _is_compared(plan: Plan, number: int) -> bool:
-    """True when values depend on how an axis compares with another one, as in a running sum."""
-    axis = plan.axis(number)
-    compared = (Ops.CMPLT, Ops.CMPLE, Ops.CMPEQ, Ops.CMPNE)
-    return any(
-        n.op in compared and len(n.ranges) > 1 and axis in n.ranges and _is_place(n.src[0])
-        for n in plan.sink.toposort()
-    )
-
-
-def _is_place(node: UOp) -> bool:
-    """True for integers that are computed from RANGEs alone."""
-    return node.dtype.is_int and not any(n.op is Ops.INDEX for n in node.toposort())
 
 
 # ---- 3. tiles ---------------------------------------------------------------------------------
@@ -380,10 +377,14 @@ def _plan_outputs(plan: Plan, costs: Costs, lanes: dict[UOp, int], tile: _Tile) 
             pieces = plan.do("upcast", axis.arg.id, copies, tile.reason)
             if pieces.rest is not None:
                 plan.do("upcast", pieces.rest, 0, "the rest of the tile")
-    for axis in _divided_axes(plan, costs):
+    kept = costs.reduced | costs.around_buffers
+    for axis in divided_axes(plan.sink, kept, MAX_BODY_NODES):
         if axis in outputs and axis not in lanes and tile.copies.get(axis, 1) == 1:
             plan.do("upcast", axis.arg.id, 0, "copies turn its divisions into literals")
             break
+    for axis in halved_axes(plan.sink, kept, MAX_BODY_NODES):
+        if axis in outputs and axis not in lanes and tile.copies.get(axis, 1) == 1:
+            plan.do("upcast", axis.arg.id, 0, "both halves are made of the same elements")
     if not lanes:
         _unroll_short_loops(plan, costs)
     for axis in reversed(outputs):
@@ -403,17 +404,6 @@ def _unroll_short_loops(plan: Plan, costs: Costs) -> None:
             return
         plan.do("upcast", axis.arg.id, 0, "the innermost loop is short")
         budget //= size
-
-
-def _divided_axes(plan: Plan, costs: Costs) -> list[UOp]:
-    """Short axes that index arithmetic divides, in kernels small enough to copy."""
-    nodes = plan.sink.toposort()
-    divisions = [n for n in nodes if n.op in (Ops.FLOORDIV, Ops.FLOORMOD) and n.dtype.is_index]
-    divided = {r: None for n in divisions for r in n.ranges}
-    copies = max(copies_of(n) for n in nodes)
-    most = MAX_BODY_NODES // max(1, len(nodes) // 2 * copies)
-    kept = costs.reduced | costs.around_buffers
-    return [r for r in divided if r not in kept and 2 <= (size_of(r) or 0) <= most]
 
 
 def _order_panels(plan: Plan, lanes: dict[UOp, int], tile: _Tile) -> None:

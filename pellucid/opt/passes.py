@@ -91,8 +91,9 @@ def _loop_of_rows(sink: UOp) -> UOp | None:
 def _is_of_products(fill: UOp, axis: UOp) -> bool:
     """True where a row is filled with sums of products, of which one factor serves all rows."""
     below = fill.src[1].toposort(lambda n: n.op is not Ops.AFTER)
-    products = (n.src[0] for n in below if n.op is Ops.REDUCE and n.src[0].op is Ops.MUL)
-    return any(axis not in factor.ranges for product in products for factor in product.src)
+    sums = (n for n in below if n.op is Ops.REDUCE and n.arg.op is Ops.ADD)
+    factors = (factor for n in sums if n.src[0].op is Ops.MUL for factor in n.src[0].src)
+    return any(axis not in factor.ranges and not factor.is_const for factor in factors)
 
 
 def even_part(size: int, most: int) -> int:

@@ -136,11 +136,10 @@ class _Keeping:
         steps = (draft, *reversed(home.steps))
         places = set(share_rows(steps, home.draft.reads).values())
         row_bytes = sum(d.num_iterations * d.root.dtype.itemsize for d in places) / rows
-        is_row = all(d.num_iterations > rows for d in steps)
         is_long = home.draft.num_iterations >= LEAST_ROW * rows
         enough = rows >= ROWS_PER_CORE * self.target.cores
         small = home.draft.num_nodes + sum(d.num_nodes for d in steps) <= MAX_NODES
-        return is_row and is_long and enough and small and row_bytes <= self.target.l2_bytes / 2
+        return is_long and enough and small and row_bytes <= self.target.l2_bytes / 2
 
     def _saves_memory(self, home: _Home) -> bool:
         """True when what is kept, and what is read again, would not stay in cache by itself."""

@@ -228,7 +228,8 @@ class _Cutter:
         value = value.substitute(moved).substitute(registers)
         value = value.substitute(self.rows_read_by(draft, home, moved))
         place = made.position(draft.value_use[0]).substitute(moved)
-        return row.after(row.index(place).store(value).end(*along.values()))
+        loops = tuple(along.values()) or (self.fresh(UOp.range(1, 0)),)
+        return row.after(row.index(place).store(value).end(*loops))
 
     def fresh(self, axis: UOp) -> UOp:
         """A RANGE as *axis*, for the loop along a row."""

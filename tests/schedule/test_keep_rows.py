@@ -139,6 +139,17 @@ def test_what_follows_element_by_element_joins_the_kernel() -> None:
     assert num_calls(y, y * 3.0) == 1
 
 
+def test_a_row_that_takes_the_place_of_another_is_written_after_that_is_read() -> None:
+    """A loop that writes to local memory does not read again what was read before it."""
+    x = tensor((24, 20))
+    for _ in range(2):
+        x = stored(x).shrink(((0, 24), (0, 19))).pad(((0, 0), (1, 0)), 0)
+    largest = flipped(reduce(x.reshape((24, 5, 4)), 2, op=Ops.MAX))
+    for kernel in kernels(check([keep(largest, 2, 4)])):
+        check_lowered(kernel, TARGET)
+        check_lowered(kernel, SMALL)
+
+
 class Grower:
     """Grows values of rows: stored ones, sums of blocks, neighbours."""
 

@@ -13,7 +13,7 @@ values are computed before anything is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import field
 
 from pellucid.core.errors import InterpretError
@@ -164,6 +164,11 @@ def _reads(node: UOp, storages: set[UOp]) -> list[UOp]:
     return [s for s in values_used(node) if s.op is Ops.INDEX and storage_of(s) in storages]
 
 
+def _is_own(node: UOp, effects: Container[UOp]) -> bool:
+    """False for effects of others: what these read, they have read before the loop begins."""
+    return node.op is not Ops.END and (node.op is not Ops.STORE or node in effects)
+
+
 def _live_nodes(loop: UOp) -> set[UOp]:
     """The nodes that run again in each turn of *loop*."""
     body, ranges = loop.src[0], set(loop.src[1:])
@@ -173,7 +178,7 @@ def _live_nodes(loop: UOp) -> set[UOp]:
     live |= effects
     if written:
         turned: set[UOp] = set()
-        for node in body.toposort(lambda n: n.op is not Ops.END):
+        for node in body.toposort(lambda n: _is_own(n, effects)):
             reads = _reads(node, written)
             turned.update(reads)
             if reads or not turned.isdisjoint(node.src):
