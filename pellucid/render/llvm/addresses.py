@@ -8,14 +8,15 @@
       br label %loop2
     loop2:
       %i2 = phi i64 [ 0, %loop1 ], [ %i2.next, %loop2 ]
-      %v1 = mul i64 %i2, -1
-      %p1 = getelementptr float, ptr %p0, i64 %v1
+      %n1 = phi i64 [ 0, %loop1 ], [ %n1.next, %loop2 ]       -k
+      %p1 = getelementptr float, ptr %p0, i64 %n1
       %p2 = getelementptr float, ptr %p1, i64 3
 
 A place is a sum of integers, each times a literal. The terms are added in the order of the loops
 that they change in, the outermost first, and each partial sum is written in front of the loops that
-leave it as it is; what a loop around other loops adds is counted along with its counter. Where only
-one multiple of a counter is needed, that is counted. Places that differ by a literal are literal
+leave it as it is; what a loop around other loops adds is counted along with its counter, and so are
+multiples that take more than a shift. Where only one multiple of a counter is needed, that is
+counted instead. Places that differ by a literal are literal
 steps from one address. So code generation finds nothing to move, and its own strength reduction,
 which takes a quarter of its time, is kept out (`control.py`).
 
@@ -31,7 +32,14 @@ from typing import TYPE_CHECKING, Final
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.render.llvm.types import llvm_type
-from pellucid.render.program import SILENT, cannot_wrap, memory_dtype, storage_of, value_of
+from pellucid.render.program import (
+    SILENT,
+    cannot_wrap,
+    closed_ranges,
+    memory_dtype,
+    storage_of,
+    value_of,
+)
 
 if TYPE_CHECKING:
     from pellucid.render.llvm.writer import LLVMWriter
@@ -190,6 +198,8 @@ class Addresses:
         if not before:
             if factor == 1:
                 return self.wide_of(last)
+            if last in self.needs.innermost and not _is_power_of_two(factor):
+                return self.w.count(level, "0", factor)
             return self._value(level, f"mul i64 {self.wide_of(last)}, {factor}", "v")
         start = self._sum(before)
         if last.op is Ops.RANGE and self._level(before) < level < len(self.outside):
@@ -203,6 +213,7 @@ class Needs:
     places: indices of accesses, as terms and a literal.  wide: integers that addresses need in 64
     bits.  narrow: values that are needed in their own width.  steps: loops whose counter is needed
     only as one multiple of it, and how much that is.  multiples: where the program computes it.
+    innermost: loops without loops inside.
     """
 
     def __init__(self, items: tuple[UOp, ...]) -> None:
@@ -211,6 +222,7 @@ class Needs:
         self.narrow: set[UOp] = set()
         self.factors: dict[UOp, set[int]] = {}
         self.multiples: dict[UOp, list[UOp]] = {}
+        self.innermost = set(_innermost(items))
         for node in reversed(items):
             self._need(node)
         self.steps = dict(self._single_multiples())
@@ -274,6 +286,22 @@ class Needs:
 def _is_integer(node: UOp) -> bool:
     """True for a number that addresses may be made of."""
     return node.dtype.is_int and node.dtype.lanes == 1
+
+
+def _innermost(items: tuple[UOp, ...]) -> Iterator[UOp]:
+    """Loops that close right after they have opened, with no other loop between."""
+    opened: UOp | None = None
+    for node in items:
+        if node.op is Ops.RANGE:
+            opened = node
+        elif node.op is Ops.END:
+            if opened is not None and len(closed_ranges(node)) == 1:
+                yield opened
+            opened = None
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
 
 
 def _is_multiple(node: UOp) -> bool:
