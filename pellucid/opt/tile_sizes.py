@@ -106,9 +106,16 @@ def packed_bytes(target: Target, rows: int, count: int, item_bytes: int) -> int:
     """
     near = target.l2_bytes // 2
     depth = min(count, near // (LEAST_COLUMNS * item_bytes))
-    if rows * depth * item_bytes <= 2 * target.l2_bytes:
-        return near
-    return max(near, target.l3_bytes // L3_PARTS // max(2, target.cores))
+    return near if rows * depth * item_bytes <= 2 * target.l2_bytes else far_bytes(target)
+
+
+def far_bytes(target: Target) -> int:
+    """What a core may pack at a time in its part of the third cache, or else in the second.
+
+    >>> far_bytes(Target(arch="x86-64", l2_bytes=1 << 19, l3_bytes=0))
+    262144
+    """
+    return max(target.l2_bytes // 2, target.l3_bytes // L3_PARTS // max(2, target.cores))
 
 
 def panel_vectors(count: int, registers: int) -> int:

@@ -30,7 +30,7 @@ AMX = "x86-64:amx-int8,amx-bf16,avx512bw"
 
 def target(spec: str, cores: int = 1) -> Target:
     """What LLVM can spell on a machine; with so little cache, matrices are copied in groups."""
-    machine = parse_target(spec).with_changes({"cores": cores, "l2_bytes": 8192})
+    machine = parse_target(spec).with_changes({"cores": cores, "l2_bytes": 8192, "l3_bytes": 0})
     return LLVMRenderer(machine).target
 
 
@@ -115,6 +115,14 @@ def test_both_matrices_are_copied_in_the_order_of_the_unit() -> None:
     outputs = [("loop", 2), ("loop", 6), ("loop", 2), ("upcast", 6), ("upcast", 2), ("column", 8)]
     assert loops[: len(outputs)] == outputs  # groups, tiles of rows, panels, then the body
     assert loops[-2:] == [("reduce", 32), ("depth", 2)]
+
+
+@pytest.mark.parametrize(("spec", "columns"), [(AVX2, 256), (VNNI, 64), (AMX, 32)])
+def test_a_group_of_narrow_panels_may_lie_in_the_third_cache(spec: str, columns: int) -> None:
+    large = target(spec).with_changes({"l3_bytes": 32 << 20})
+    after = choose(of(BYTES, 64, 1024, 256), large).sink
+    inside = [n.arg.size // 1024 for n in after.toposort() if n.op is Ops.DEFINE]
+    assert max(inside) == columns
 
 
 def test_groups_of_columns_are_shared_out_among_threads() -> None:
