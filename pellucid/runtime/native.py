@@ -25,8 +25,9 @@ from pellucid.runtime import native_code, toolchain_llvm
 from pellucid.runtime.diskcache import content_key, current_cache
 from pellucid.runtime.loader import Loaded, load_object
 
-SPIN_MICROSECONDS: Final = 25.0
-"""How long a thread that waits stays awake. Longer collapses where a core is shared with others."""
+SPIN_MICROSECONDS: Final = 100.0
+"""How long a thread that waits stays awake, while it gives way to others on its core: as long as
+Python takes to begin the next step of a training. Waking a thread takes 5 to 50 us."""
 
 CODEGEN_LEVEL: Final = 0
 """LLVM takes a quarter of the time at this level; a launch takes a few nanoseconds more."""

@@ -22,8 +22,9 @@ writing what this one reads: the answer is then False, and nothing was done.
 claimed (lower half), so that one compare-and-swap claims a part of one launch and of no other: a
 thread that wakes up late finds nothing left and goes back to sleep. The caller claims parts like
 the workers, so a kernel never waits for a core that is busy elsewhere. Whoever waits spins for a
-moment and then sleeps on a futex. Words that different threads write lie in cache lines of their
-own.
+moment and then sleeps on a futex. Who spins gives way to others on its core every other
+microsecond: where cores are busy, a worker is woken on that of the caller, and would keep it from
+its work. Words that different threads write lie in cache lines of their own.
 
     caller    close the last launch;  entry, pending = n;  launch += 1, part = 0;  wake sleepers;
               claim parts;  wait for pending = 0
@@ -49,6 +50,8 @@ _PAUSE: Final = {
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 
+_YIELD_TURN: Final = 63
+"""After so many pauses (1 or 2 us), and once more, whoever waits lets others have the core."""
 _FUTEX_WAIT: Final = 128  # FUTEX_WAIT | FUTEX_PRIVATE_FLAG
 _FUTEX_WAKE: Final = 129
 _SIG_BLOCK, _SIG_SETMASK = 0, 2  # linux, on both processors
@@ -70,6 +73,7 @@ def source_for(arch: str) -> str | None:
         "WAIT": str(_FUTEX_WAIT),
         "WAKE": str(_FUTEX_WAKE),
         "MOST": str(MAX_WORKERS),
+        "TURN": str(_YIELD_TURN),
         "SIG_BLOCK": str(_SIG_BLOCK),
         "SIG_SETMASK": str(_SIG_SETMASK),
     }.items():
@@ -82,6 +86,7 @@ declare i64 @syscall(i64, ...)
 declare i32 @pthread_create(ptr, ptr, ptr, ptr)
 declare i32 @pthread_join(i64, ptr)
 declare i32 @pthread_sigmask(i32, ptr, ptr)
+declare i32 @sched_yield()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
@@ -102,6 +107,20 @@ define internal i64 @futex(ptr %word, i32 %what, i32 %value) nounwind {
   %r = call i64 (i64, ...) @syscall(
     i64 $FUTEX$, ptr %word, i32 %what, i32 %value, ptr null, ptr null, i32 0)
   ret i64 %r
+}
+
+; wait a moment; now and then let another thread have this core
+define internal void @pause_or_yield(i32 %k) nounwind {
+start:
+  $PAUSE$
+  %turn = and i32 %k, $TURN$
+  %long = icmp eq i32 %turn, $TURN$
+  br i1 %long, label %yield, label %done
+yield:
+  %r = call i32 @sched_yield()
+  br label %done
+done:
+  ret void
 }
 
 define internal void @run_part(ptr %entry, i64 %part) nounwind {
@@ -191,7 +210,7 @@ idle:
   %patient = icmp ult i32 %k, %limit
   br i1 %patient, label %pause, label %sleep
 pause:
-  $PAUSE$
+  call void @pause_or_yield(i32 %k)
   %k1 = add i32 %k, 1
   br label %spin
 sleep:
@@ -282,7 +301,7 @@ idle:
   %patient = icmp ult i32 %k, %limit
   br i1 %patient, label %pause, label %sleep
 pause:
-  $PAUSE$
+  call void @pause_or_yield(i32 %k)
   %k1 = add i32 %k, 1
   br label %spin
 sleep:
