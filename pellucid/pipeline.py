@@ -27,6 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+import pellucid.render as renderers
 from pellucid.codegen.add_control_flow import add_control_flow
 from pellucid.codegen.add_loads import add_loads
 from pellucid.codegen.assign_grid import assign_grid
@@ -57,7 +58,7 @@ from pellucid.ir.pack import pack, unpack
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
 from pellucid.opt.apply_actions import apply_actions
-from pellucid.render import CRenderer, LLVMRenderer, Renderer
+from pellucid.render import Renderer
 from pellucid.runtime.device import Device
 from pellucid.runtime.diskcache import content_key, current_cache
 from pellucid.schedule.inside import place_inside
@@ -543,5 +544,5 @@ def renderer_for(device: str) -> Renderer:
 
 @cache
 def _renderer(name: str, target: Target) -> Renderer:
-    kinds: dict[str, type[Renderer]] = {"llvm": LLVMRenderer, "c": CRenderer}
-    return kinds[name](target)
+    kind = renderers.LLVMRenderer if name == "llvm" else renderers.CRenderer
+    return kind(target)

@@ -8,8 +8,8 @@
                                   REDUCE(INDEX(p1, i0), ReduceArg(Ops.ADD))
                                       in STORE(INDEX(p0, i0), REDUCE(…))
 
-`value_mapping` (from ir/interpret) is the other check that goes with a lowering: forms say that
-a graph is well made, the mapping that it still reads the same elements.
+`value_mapping` (ir/interpret/mapping.py) is the other check that goes with a lowering: forms say
+that a graph is well made, the mapping that it still reads the same elements.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from __future__ import annotations
 from pellucid.core.errors import FormError
 from pellucid.core.target import Target
 from pellucid.ir.form import LINEAR, LOOP, NATIVE, PROGRAM, SCHEDULE, Form
-from pellucid.ir.interpret.mapping import Mapping, value_mapping
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.text import expression
 from pellucid.ir.uop import UOp
-
-__all__ = ["Mapping", "find_problem", "is_in_form", "value_mapping", "verify"]
 
 _USERS_SHOWN = 3
 
