@@ -45,7 +45,7 @@ class Costs:
         self.reduced = {r for node in reductions(sink) for r in node.src[1:]}
         nodes = sink.toposort()
         self.accesses = [n for n in nodes if n.op is Ops.INDEX]
-        self.work = [n for n in nodes if _is_work(n)]
+        self.work = [n for n in nodes if is_work(n)]
         self.widths: dict[UOp, int] = {}  # bytes of the widest type along each axis
         for node in [*self.work, *self.accesses]:
             for axis in own_ranges(node):
@@ -147,7 +147,7 @@ def own_ranges(node: UOp) -> tuple[UOp, ...]:
     return node.src[0].ranges if node.op is Ops.REDUCE else node.ranges
 
 
-def _is_work(node: UOp) -> bool:
+def is_work(node: UOp) -> bool:
     if node.op is Ops.REDUCE:
         return True
     if not node.op.is_elementwise or node.dtype.is_index or node.op is Ops.BITCAST:

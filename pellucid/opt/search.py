@@ -8,7 +8,8 @@
 Before anything is compiled, a candidate is left out when an action refuses, when its kernel is one
 that was measured before, when it would round sums more than it may, when it would become too large,
 or when the cost model says that it is much slower than the best. Of the others, each family has its
-turn, and those that the cost model likes best come first.
+turn, and those come first of which the cost model, and the time of what they were made of, promise
+most.
 
 `measure(sink) -> seconds` is passed in: this file knows no device. It raises `Dropped` for what
 does not compile, crashes, hangs or computes something else; the report keeps the reason. The result
@@ -20,12 +21,11 @@ Source: B. T. Lowerre, "The HARPY speech recognition system", 1976 (beam search)
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 from pellucid.core.errors import ActionError, PellucidError
 from pellucid.core.records import dataclass
@@ -35,7 +35,8 @@ from pellucid.ir.simplify import simplify
 from pellucid.ir.uop import UOp
 from pellucid.opt.actions import apply_action
 from pellucid.opt.axes import axes_of, size_of
-from pellucid.opt.cost import Costs, own_ranges
+from pellucid.opt.cost import own_ranges
+from pellucid.opt.estimate import estimated_us
 from pellucid.opt.heuristic import choose
 from pellucid.opt.moves import Actions, Moves
 from pellucid.opt.report import SearchReport
@@ -53,6 +54,8 @@ MUCH_SLOWER: Final = 2.5
 """How many times the estimate of the best a candidate's may be."""
 PLAIN_IS_NEAR: Final = 8.0
 """How many times the estimate of the heuristic's choice that of plain loops may be."""
+THINKING: Final = 0.2
+"""The part of the time in which a step may look for candidates."""
 MOST_NODES: Final = 4000
 """How large copies may make a kernel."""
 _PLAIN: Final[Actions] = ()
@@ -60,6 +63,7 @@ _PLAIN: Final[Actions] = ()
 Measure = Callable[[UOp], float]
 Prepare = Callable[[Sequence[UOp]], None]
 Progress = Callable[[int, int, float], None]
+Move = TypeVar("Move")
 
 
 class Dropped(Exception):  # noqa: N818 - it ends a candidate, not the search
@@ -75,14 +79,14 @@ class Limits:
     """When a search ends: seconds, candidates measured, steps; and how many a step measures."""
 
     seconds: float = 14.0
-    candidates: int = 72
+    candidates: int = 64
     steps: int = 8
     each_step: int = 18
 
     @staticmethod
     def for_width(width: int) -> Limits:
         """A wider beam may try more."""
-        return Limits(6.0 + 2.0 * width, 24 + 12 * width, 8, 10 + 2 * width)
+        return Limits(6.0 + 2.0 * width, 24 + 10 * width, 8, 10 + 2 * width)
 
 
 def search(
@@ -113,6 +117,8 @@ class _Candidate:
     sink: UOp
     estimate: float
     family: str = "the heuristic"
+    guess: float = math.inf
+    """How long it may take: as its estimate, from that and the time of what it was made of."""
     seconds: float = math.inf
 
 
@@ -137,6 +143,8 @@ class _Search:
         self.applied: dict[tuple[UOp, Action], UOp | ActionError] = {}
         self.seen: set[str] = set()
         self.tried: set[Actions] = set()
+        self.expanded: set[Actions] = set()
+        self.waiting: dict[str, list[_Candidate]] = {}
         self.allowed = math.inf
         self.best: _Candidate | None = None
         self.moves = Moves(sink, target, self.apply, self._choose)
@@ -173,47 +181,53 @@ class _Search:
 
     def _beginnings(self, first: _Candidate) -> list[_Candidate]:
         """Plain loops, where they are not hopeless, and the heuristic after one other action."""
-        found: dict[str, list[_Candidate]] = {}
-        plain = estimated_us(self.sink, self.target)
-        if plain < PLAIN_IS_NEAR * first.estimate:
-            self._note(found, "plain", self._candidate(_PLAIN, is_heuristic=True))
-        for family, actions in self._until_over(self.moves.beginnings()):
-            self._note(found, family, self._candidate(actions))
-        return self._in_turn(found)
+        if estimated_us(self.sink, self.target) < PLAIN_IS_NEAR * first.estimate:
+            self._note("plain", first, self._candidate(_PLAIN, is_heuristic=True))
+        for family, actions in self._for_a_while(self.moves.beginnings()):
+            self._note(family, first, self._candidate(actions))
+        return self._in_turn(self.limits.each_step // 3)
 
     def _next(self, beam: list[_Candidate]) -> list[_Candidate]:
-        """What follows from each of the beam, the most promising of each family in turn."""
-        found: dict[str, list[_Candidate]] = {}
-        for family, actions in self._until_over(
-            move for candidate in beam for move in self.moves.after(candidate.actions)
-        ):
-            if actions not in self.tried:
-                self._note(found, family, self._candidate(actions))
-        return self._in_turn(found)
+        """What follows from each of the beam, the most promising of each family in turn.
 
-    def _until_over(self, moves: Iterable[tuple[str, Actions]]) -> Iterator[tuple[str, Actions]]:
+        What is not measured in this step may be in the next one.
+        """
+        fresh = [candidate for candidate in beam if candidate.actions not in self.expanded]
+        self.expanded.update(candidate.actions for candidate in fresh)
+        made = ((parent, move) for parent in fresh for move in self.moves.after(parent.actions))
+        for parent, (family, actions) in self._for_a_while(made):
+            if actions not in self.tried:
+                self._note(family, parent, self._candidate(actions))
+        return self._in_turn(self.limits.each_step)
+
+    def _for_a_while(self, moves: Iterable[Move]) -> Iterator[Move]:
+        """The moves that are thought of in a part of the time: the rest is for measuring them."""
+        end = time.monotonic() + THINKING * self.limits.seconds
         for move in moves:
-            if self._is_over():
+            if time.monotonic() > end or self._is_over():
                 return
             yield move
 
-    def _note(
-        self, found: dict[str, list[_Candidate]], family: str, candidate: _Candidate | None
-    ) -> None:
+    def _note(self, family: str, parent: _Candidate, candidate: _Candidate | None) -> None:
+        """Keep a candidate until its turn comes to be measured."""
         if candidate is not None:
-            found.setdefault(family, []).append(replace(candidate, family=family))
+            guess = parent.seconds * candidate.estimate / max(parent.estimate, 1e-9)
+            waits = self.waiting.setdefault(family, [])
+            waits.append(replace(candidate, family=family, guess=guess))
 
-    def _in_turn(self, found: dict[str, list[_Candidate]]) -> list[_Candidate]:
-        """The most promising of each family, the second of each, …: as many as a step measures."""
-        lists = [sorted(some, key=lambda c: c.estimate) for some in found.values()]
-        lists.sort(key=lambda some: some[0].estimate)
-        rows = itertools.zip_longest(*lists)
+    def _in_turn(self, most: int) -> list[_Candidate]:
+        """The most promising of each family, the second of each, …, at *most* so many."""
         chosen: list[_Candidate] = []
-        for candidate in (c for row in rows for c in row if c is not None):
-            if len(chosen) == self.limits.each_step:
-                break
-            if self._is_new(candidate):
-                chosen.append(candidate)
+        for waits in self.waiting.values():
+            waits.sort(key=lambda candidate: candidate.guess)
+        while len(chosen) < most and any(self.waiting.values()):
+            families = sorted(filter(None, self.waiting.values()), key=lambda w: w[0].guess)
+            for waits in families:
+                candidate = waits.pop(0)
+                if len(chosen) < most and self._is_new(candidate):
+                    chosen.append(candidate)
+                elif len(chosen) == most:
+                    waits.insert(0, candidate)
         return chosen
 
     # ---- candidates -------------------------------------------------------------------------
@@ -370,16 +384,7 @@ def _renumbered(sink: UOp) -> UOp:
     )
 
 
-# ---- the cost model ------------------------------------------------------------------------------
-
-
-def estimated_us(sink: UOp, target: Target) -> float:
-    """About how long a kernel takes, as far as lanes and threads tell."""
-    axes = axes_of(sink)
-    lanes = {r: size_of(r) or 1 for r in axes if r.arg.kind is AxisKind.LANES}
-    time_us = Costs(sink, target).time_us(lanes)
-    threads = [size_of(r) or 1 for r in axes if r.arg.kind is AxisKind.THREAD]
-    return time_us / min(max(threads, default=1), target.cores)
+# ---- its size ----------------------------------------------------------------------------------
 
 
 def num_expanded(sink: UOp) -> int:

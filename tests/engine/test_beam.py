@@ -17,6 +17,7 @@ from pellucid import Tensor
 from pellucid.core import observe
 from pellucid.core.errors import ActionError, OptionError, ParseError
 from pellucid.core.options import Context, options_from_environment
+from pellucid.core.target import machine_target, parse_target
 from pellucid.engine import beam
 from pellucid.engine.choosing import with_actions
 from pellucid.ir.arg import Action
@@ -276,6 +277,50 @@ def test_values_are_those_of_the_interpreter(name: str) -> None:
     assert report.measured >= 2
     assert not report.dropped
     assert report.heuristic_seconds is not None
+
+
+MACHINES = [
+    "x86-64:sse2:cores=1",  # nothing but SSE2
+    "x86-64:avx:cores=1",
+    "x86-64:avx2,fma:cores=2,l1d_bytes=16384,l2_bytes=65536",
+]
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_search_for_a_lesser_machine_gives_right_code(
+    machine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Candidates use what the target has, whatever the processor under it could do or is called."""
+    here = machine_target()
+    asked = parse_target(machine, like=here)
+    if here.arch != "x86-64" or not asked.features <= here.features:
+        pytest.skip(f"this machine cannot run code for {machine}")
+    monkeypatch.setenv("PELLUCID_TARGET", machine)
+    forget_programs()
+    for name in ("matmul", "softmax", "whole numbers"):
+        make = PROGRAMS[name]
+        with Context(beam=1, verify=True):
+            got = make(Tensor(ROWS)).numpy()
+        np.testing.assert_allclose(got, make(Tensor(ROWS)).numpy(), rtol=1e-5, atol=1e-5)
+    for report in beam._found.values():
+        assert not report.dropped
+        lanes = [a.amount for a in report.actions if a.kind == "lanes"]
+        assert all(amount <= asked.vector_bytes for amount in lanes)
+
+
+def test_results_belong_to_a_target_and_a_number_of_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if machine_target().arch != "x86-64":
+        pytest.skip("targets of another architecture")
+    keys = set()
+    for machine, threads in (("", 1), ("", 2), ("x86-64:sse2", 1), ("x86-64:sse2", 2)):
+        monkeypatch.setenv("PELLUCID_TARGET", machine)
+        beam.forget_searches()
+        with Context(beam=1, threads=threads), observe.record():
+            (Tensor(ROWS) * 11).numpy()
+        keys |= set(beam._found)
+    assert len(keys) == 4
 
 
 def test_kernels_that_cannot_be_searched_are_left() -> None:

@@ -57,13 +57,16 @@ def recorded(measure: Measure) -> tuple[list[UOp], Measure]:
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_known_best_is_found(width: int) -> None:
-    report = search(kernels.matmul(12, 8, 32), TARGET, tile_of_five, width=width)
+    limits = Limits(seconds=30.0, candidates=160, steps=6, each_step=40)
+    sink = kernels.matmul(12, 8, 32)
+    report = search(sink, TARGET, tile_of_five, width=width, limits=limits)
     assert report.seconds == 100 / 16
     assert report.heuristic_seconds is not None
     assert report.heuristic_seconds > report.seconds
     assert report.speedup == report.heuristic_seconds / report.seconds
     assert report.steps == sorted(report.steps, reverse=True)
-    assert report.ended == "two steps gained nothing"
+    assert report.ended in ("two steps gained nothing", "enough candidates were measured")
+    assert (*report.fastest[0][:1], report.fastest[0][2]) == (report.actions, report.seconds)
 
 
 def test_the_actions_found_lead_to_the_kernel_that_was_measured() -> None:
@@ -152,8 +155,20 @@ def test_much_slower_ones_are_not_measured() -> None:
     asked, measure = recorded(lambda sink: 1.0)
     report = search(kernels.matmul(96, 64, 64), TARGET, measure, width=2, limits=FEW)
     assert report.pruned["the cost model calls it much slower than the best"] > 0
-    slow = [s for s in asked if most(s, AxisKind.LANES) == most(s, AxisKind.THREAD) == 1]
-    assert [s.arg.applied for s in slow] == [()]  # plain loops are measured in any case
+    assert all(most(s, AxisKind.LANES) > 1 for s in asked), "nor are plain loops"
+
+
+def test_plain_loops_are_measured_where_the_heuristic_is_not_much_better() -> None:
+    asked, measure = recorded(lambda sink: 1.0)
+    search(kernels.old_value(37), TARGET, measure, width=1, limits=FEW)
+    assert () in [sink.arg.applied for sink in asked]
+
+
+def test_what_was_not_measured_in_one_step_waits_for_the_next() -> None:
+    limits = Limits(seconds=30.0, candidates=60, steps=2, each_step=8)
+    asked, measure = recorded(lambda sink: 1.0)
+    report = search(kernels.matmul(12, 8, 32), TARGET, measure, width=1, limits=limits)
+    assert report.measured == len(asked) >= 1 + 8 + 8
 
 
 def test_sums_never_round_more_than_they_may() -> None:
