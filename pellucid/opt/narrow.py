@@ -44,6 +44,8 @@ LEAST_WORK = 4096
 """Smaller products are not worth a plan of their own."""
 LEAST_ROWS = 4
 """With fewer rows, copies of a matrix are used too seldom."""
+CONVERTING = 1.0
+"""Rows are converted in about the time that so many panels of columns take (0.4 to 1.2)."""
 _TILE = "each value loaded is used by several accumulators"
 _COPY = "numbers are converted while they are copied, once for many uses"
 
@@ -161,13 +163,12 @@ class _Plan:
         plan, product = self.kernel, self.product
         row, column, inner = product.row.arg.id, product.column.arg.id, product.inner.arg.id
         self._order([*(r.arg.id for r in product.others), column, row])
-        self._pad(column, self.lanes * self.vectors)
+        together = self._group(plan.size(column))
+        self._pad(column, together)
         tile_rows = self.unit.rows if self.unit else 1
         copies = min(self.rows, -(-plan.size(row) // tile_rows))
         self._pad(row, copies * tile_rows)
-        group, column = self._split(
-            column, self._group(plan.size(column)), "a group stays in cache"
-        )
+        group, column = self._split(column, together, "a group stays in cache")
         plan.do("swap", column, self._place(row), "rows of a group follow each other")
         tile, row = self._split(row, copies * tile_rows, _TILE)
         panel, column = self._split(column, self.vectors * self.lanes, _TILE)
@@ -256,15 +257,22 @@ class _Plan:
         return pieces.outer, pieces.inner
 
     def _group(self, columns: int) -> int:
-        """How many columns of the right matrix are copied at a time: panels that divide them."""
+        """How many columns of the right matrix are copied at a time; `pad` fills up the last group.
+
+        Rows are converted once for each group, and groups are shared out among threads.
+        """
         target, width = self.kernel.target, self.vectors * self.lanes
-        panels = columns // width
+        panels = -(-columns // width)
         is_wide = target.num_vector_registers >= 32 or (self.unit is not None and self.unit.is_tile)
         cache_bytes = target.l2_bytes // 2 if is_wide else far_bytes(target)
-        most = max(1, cache_bytes // (self.column_bytes * width))
-        if target.has_threads:
-            most = min(most, max(1, panels // target.cores))
-        return width * next(n for n in range(min(most, panels), 0, -1) if panels % n == 0)
+        most = max(1, min(panels, cache_bytes // (self.column_bytes * width)))
+        cores = target.cores if target.has_threads else 1
+
+        def time(together: int) -> float:
+            turns = -(-panels // (together * cores))
+            return turns * (together + CONVERTING)
+
+        return width * min(range(most, 0, -1), key=time)
 
     def _copies(self, row: int) -> None:
         """Rows of a tile become copies of the body."""

@@ -12,6 +12,7 @@ from pellucid.core.options import Context
 from pellucid.core.target import Target, may_use, parse_target
 from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.arg import AddrSpace
+from pellucid.ir.form import LOOP
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
@@ -123,6 +124,14 @@ def test_a_group_of_narrow_panels_may_lie_in_the_third_cache(spec: str, columns:
     after = choose(of(BYTES, 64, 1024, 256), large).sink
     inside = [n.arg.size // 1024 for n in after.toposort() if n.op is Ops.DEFINE]
     assert max(inside) == columns
+
+
+def test_groups_are_as_large_when_the_count_of_panels_is_prime() -> None:
+    large = target(AVX2).with_changes({"l3_bytes": 8 << 20})
+    after = choose(of(HALVES, 64, 1024, 67 * 16), large).sink
+    inside = [n.arg.size // 1024 for n in after.toposort() if n.op is Ops.DEFINE]
+    assert max(inside) == 7 * 16
+    verify(after, LOOP)
 
 
 def test_groups_of_columns_are_shared_out_among_threads() -> None:
