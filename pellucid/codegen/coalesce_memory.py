@@ -9,7 +9,8 @@ VECTOR form -> VECTOR form without vector indices. With four lanes, before and a
     LOAD(x[SPLAT(i) + (0, 8, 1, 9)])         the same, and LANE(…, (0, 2, 1, 3))  rows interleaved
     LOAD(x[p])     p a vector of data        STACK(LOAD(x[LANE(p, 0)]), LOAD(x[LANE(p, 1)]), …)
 
-and likewise for STORE, with a GROUP of STOREs. Validity stays the third source of INDEX: one bool
+and likewise for STORE, with a GROUP of STOREs. Loads that read a square together are turned around
+in registers first (transpose.py). Validity stays the third source of INDEX: one bool
 where all lanes agree, else a vector. A vector index is read as a scalar base plus a literal offset
 for each lane (`lane_offsets`).
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+from pellucid.codegen.transpose import transposed_loads
 from pellucid.core.target import Target
 from pellucid.ir.bounds import alignment
 from pellucid.ir.laws.terms import moved_by
@@ -34,7 +36,10 @@ def coalesce_memory(sink: UOp, target: Target) -> UOp:
     nodes = sink.toposort()
     if not any(n.op in accesses and n.src[0].src[1].dtype.lanes > 1 for n in nodes):
         return sink
-    return simplify(transform(sink, _Joiner(target.has_masked_memory).visit, accesses))
+    joiner = _Joiner(target.has_masked_memory)
+    turned = {} if target.has_groups else transposed_loads(nodes, joiner.place_of)
+    sink = sink.substitute(turned) if turned else sink
+    return simplify(transform(sink, joiner.visit, accesses))
 
 
 class Lanes(NamedTuple):
@@ -198,6 +203,10 @@ class _Joiner:
             sources = tuple(self._lane(s, lane) for s in node.src)
             return UOp(node.op, node.dtype.scalar, sources, node.arg)
         return node.lane(lane)
+
+    def place_of(self, index: UOp) -> Lanes | None:
+        """A vector index as base and offsets, where it is one."""
+        return self._lanes_of(index) if index.dtype.lanes > 1 else None
 
     def _lanes_of(self, node: UOp) -> Lanes | None:
         if node not in self.known:

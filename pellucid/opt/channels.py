@@ -37,7 +37,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import all_ends, reductions, size_of, stride_of
-from pellucid.opt.cost import CYCLES_PER_US
+from pellucid.opt.cost import CYCLES_PER_US, price
 from pellucid.opt.plan import Pieces, Plan
 from pellucid.opt.registers import Registers, parts_of
 from pellucid.opt.runs import longest_run, nest
@@ -50,6 +50,8 @@ MOST_ROWS = 8
 """How many pixels of a line a tile has at most."""
 MOST_COPIES = 4
 """How many lines, and how many vectors of channels, a tile has at most."""
+MOST_AFTER = 12
+"""With more operations after the sum, copies of them are too much code."""
 LANE_CYCLES = 1.25
 """What moving one number between memory and one lane of a vector takes."""
 TURN_CYCLES = 7.0
@@ -216,6 +218,12 @@ class Channels:
         found = [n for n in sink.toposort() if n.op is Ops.INDEX and n not in inside]
         return sum(stride_of(n.src[1], self.channel) not in (0, 1) for n in found)
 
+    @property
+    def _follows(self) -> float:
+        """How many operations follow the sum, for each result."""
+        nodes = set(self.kernel.sink.toposort()).difference(self.sum.node.src[0].toposort())
+        return sum(price(n) for n in nodes if n.op.is_elementwise and not n.dtype.is_index)
+
     # ---- the plan ----
 
     def plan(self) -> None:
@@ -347,7 +355,10 @@ class Channels:
             plan.do("upcast", above[-1], self.tile.lines, _TILE)
 
     def _plan_store(self, loops: Sequence[int]) -> None:
-        """Lanes along pixels, so that stores are whole, or along channels where lines are short."""
+        """Lanes along pixels, so that stores are whole, or along channels where lines are short.
+
+        As many channels as lanes are a square, which is turned around in registers.
+        """
         plan, (*_, line, channel) = self.kernel, loops
         width = next((n for n in (self.lanes, self.lanes // 2) if plan.size(line) % n == 0), 0)
         if width < 4:
@@ -356,6 +367,8 @@ class Channels:
         around = [n for n in loops_around(plan, line) if n not in (line, channel)]
         put(plan, [*around, channel, line], "results are stored along memory")
         plan.do("lanes", line, width, "results are stored along memory")
+        if plan.size(channel) % width == 0 and self._follows <= MOST_AFTER:
+            plan.do("upcast", channel, width, "a square of numbers is turned around")
 
 
 def _is_plain(*reads: UOp) -> bool:
