@@ -328,7 +328,8 @@ def _read_rows_together(costs: Costs, tile: _Tile, lanes: dict[UOp, int], most: 
     """
     sums = list(reductions(costs.sink))
     loops = {node.src[1:] for node in sums}
-    if len(loops) < len(sums) or any(node.src[-1] not in lanes for node in sums):
+    below = [n for node in sums for n in node.src[0].toposort() if n.op is Ops.REDUCE]
+    if below or len(loops) < len(sums) or any(node.src[-1] not in lanes for node in sums):
         return
     outputs = [a for a in costs.axes if a not in costs.reduced]
     is_of_rows = outputs and all(set(outputs) == set(node.ranges) for node in sums)

@@ -80,9 +80,13 @@ class _Keeping:
 
     @staticmethod
     def _is_plain(draft: Draft) -> bool:
-        """True where rows of a draft can be made in any order, each by itself."""
-        is_other = draft.ordered or draft.is_copy or draft.base is not None or draft.inside
-        return not is_other and not draft.multiplies and draft.value is draft.root
+        """True where rows of a draft can be made in any order, each by itself.
+
+        A draft that reduces rows and uses them again, as a softmax does, has loops for them.
+        """
+        is_other = draft.ordered or draft.is_copy or draft.base is not None
+        has_rows = bool(draft.inside) or any(len(o) < len(draft.ranges) for o in draft.leading)
+        return not is_other and not has_rows and not draft.multiplies and draft.value is draft.root
 
     # ---- may it? ---------------------------------------------------------------------------------
 
@@ -146,7 +150,13 @@ class _Keeping:
         readers = Counter(v for d in (home.draft, *home.steps) for v in d.reads)
         again = [version for version, count in readers.items() if count > 1]
         once = {*again, *(draft.root for draft in home.steps)}
-        return sum(v.num_elems * v.dtype.itemsize for v in once) > self.target.l2_bytes
+        rows = math.prod(int(r.src[0].arg) for r in home.outer(home.depth))
+        again_bytes = sum(map(_num_bytes, again))
+        is_far = (
+            again_bytes > self.target.l3_bytes and again_bytes / rows < self.target.l2_bytes / 2
+        )
+        is_near = again_bytes / rows <= self.target.l1d_bytes
+        return (is_near or is_far) and sum(map(_num_bytes, once)) > self.target.l2_bytes
 
     # ---- what comes of it ------------------------------------------------------------------------
 
@@ -233,3 +243,7 @@ def _can_follow(
     """True when the row of *held* is read by others that *draft* needs, and by nobody else."""
     same = held.root.dtype is draft.root.dtype and held.num_iterations == draft.num_iterations
     return same and bool(readers[held]) and readers[held] <= needs[draft]
+
+
+def _num_bytes(version: UOp) -> int:
+    return version.num_elems * version.dtype.itemsize

@@ -210,7 +210,8 @@ class _Walk:
         target, value, *indices = scatter.src
         num_rows = len(indices[0].known_shape)
         index = output_ranges(value.known_shape)
-        rows, valid = self.indirect(indices, target.known_shape, (index[:num_rows], None))
+        use = (index[:num_rows], None)
+        rows, valid = self.indirect(indices, target.known_shape, use, "place")
         place = (*rows, *index[num_rows:])
         if window is not None:
             place = window_index(window, base, place)
@@ -305,12 +306,17 @@ class _Walk:
         row_uses = tuple((each, (index[:num_rows], outer)) for each in indices)
         return ((source, ((*rows, *index[num_rows:]), outer)), *row_uses)
 
-    def indirect(self, indices: Sequence[UOp], shape: Shape, use: Use) -> tuple[Index, UOp | None]:
-        """Placeholders for rows that *indices* hold at *use*, and the condition that they exist."""
+    def indirect(
+        self, indices: Sequence[UOp], shape: Shape, use: Use, what: str = "row"
+    ) -> tuple[Index, UOp | None]:
+        """Placeholders for rows that *indices* hold at *use*, and the condition that they exist.
+
+        A "row" is one that exists in any case, a "place" only under that condition.
+        """
         rows: list[UOp] = []
         valid: UOp | None = None
         for each, size in zip(indices, shape, strict=False):
-            rows.append(self.placeholder("row", each, use, size))
+            rows.append(self.placeholder(what, each, use, size))
             valid = both(valid, self.placeholder("valid", each, use, size))
         return tuple(rows), valid
 
@@ -319,7 +325,7 @@ class _Walk:
         known = self.plan.placeholders.get(key)
         if known is not None:
             return known
-        is_row = what == "row"
+        is_row = what != "valid"
         made = UOp(
             Ops.VARIABLE,
             dtypes.index if is_row else dtypes.bool,

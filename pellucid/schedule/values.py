@@ -92,7 +92,7 @@ class Values:
         row = self.value_of(node, use).cast(dtypes.index)
         if what == "valid":
             return (row >= ZERO) & (row < literal(size))
-        return row.maximum(ZERO).minimum(literal(size - 1))
+        return row if what == "place" else row.maximum(ZERO).minimum(literal(size - 1))
 
     def settle(self, expression: UOp) -> UOp:
         """Exchange placeholders for what they stand for."""
