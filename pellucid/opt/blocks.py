@@ -32,9 +32,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from pellucid.core.dtype import dtypes
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind
 from pellucid.ir.op import Ops

@@ -23,9 +23,10 @@ Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplic
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from pellucid.core.errors import ActionError
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, AxisKind
 from pellucid.ir.bounds import bounds

@@ -33,8 +33,7 @@ BLIS", 2016; the design's cpu.md, section 2 (32 registers).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from pellucid.core.records import dataclass
 from pellucid.core.target import Target
 from pellucid.opt.buffers import MAX_BUFFER_BYTES
 from pellucid.opt.overlap import pays_overlap

@@ -12,8 +12,9 @@ sum may be summed itself: `sum over d of g[d] * y[d]` is a *total*, known as soo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pellucid.core.records import dataclass
 from pellucid.ir.arg import Action, AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.simplify import simplify

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.draft import Draft, Plan, moved_to
