@@ -56,6 +56,8 @@ PLAIN_IS_NEAR: Final = 8.0
 """How many times the estimate of the heuristic's choice that of plain loops may be."""
 THINKING: Final = 0.2
 """The part of the time in which a step may look for candidates."""
+LONGER: Final = 0.01
+"""What an action more has to promise: of two equal guesses, the shorter list is tried first."""
 MOST_NODES: Final = 4000
 """How large copies may make a kernel."""
 _PLAIN: Final[Actions] = ()
@@ -212,6 +214,7 @@ class _Search:
         """Keep a candidate until its turn comes to be measured."""
         if candidate is not None:
             guess = parent.seconds * candidate.estimate / max(parent.estimate, 1e-9)
+            guess *= 1 + LONGER * (len(candidate.actions) - len(parent.actions))
             waits = self.waiting.setdefault(family, [])
             waits.append(replace(candidate, family=family, guess=guess))
 

@@ -29,6 +29,7 @@ from tests.codegen.lowering import TARGET, stages, with_actions
 from tests.opt.test_units import product as words
 
 FEW = Limits(seconds=20.0, candidates=24, steps=3, each_step=10)
+MANY = Limits(seconds=60.0, candidates=160, steps=6, each_step=40)
 
 
 def most(sink: UOp, kind: AxisKind) -> int:
@@ -57,9 +58,8 @@ def recorded(measure: Measure) -> tuple[list[UOp], Measure]:
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_the_known_best_is_found(width: int) -> None:
-    limits = Limits(seconds=30.0, candidates=160, steps=6, each_step=40)
     sink = kernels.matmul(12, 8, 32)
-    report = search(sink, TARGET, tile_of_five, width=width, limits=limits)
+    report = search(sink, TARGET, tile_of_five, width=width, limits=MANY)
     assert report.seconds == 100 / 16
     assert report.heuristic_seconds is not None
     assert report.heuristic_seconds > report.seconds
@@ -95,7 +95,7 @@ def test_a_lucky_measurement_does_not_win() -> None:
         return 0.5 if is_lucky else 1.0
 
     sink = kernels.matmul(12, 8, 32)
-    report = search(sink, TARGET, measure, width=2)
+    report = search(sink, TARGET, measure, width=2, limits=MANY)
     assert min(report.steps) == 0.5
     assert report.actions == tuple(choose(sink, TARGET).actions)
 
@@ -118,7 +118,7 @@ def test_candidates_that_fail_are_dropped_and_reported() -> None:
             raise Dropped("crashed", "by SIGSEGV")
         return tile_of_five(sink)
 
-    report = search(kernels.matmul(12, 8, 32), TARGET, measure, width=2)
+    report = search(kernels.matmul(12, 8, 32), TARGET, measure, width=2, limits=MANY)
     assert report.dropped_kinds["hung"] > 0
     assert report.dropped_kinds["crashed"] > 0
     assert "crashed" in report.sentence()
