@@ -59,12 +59,6 @@ class _Home:
         self.leases: set[_Lease] = set()
         self.queue: deque[_Lease] = deque()
 
-    def next_span(self) -> Span:
-        """Take the span that came back first. Errors: IndexError when there is none."""
-        lease = self.queue.popleft()
-        self.leases.discard(lease)
-        return lease.span
-
 
 class Block:
     """A span of memory in use; it goes back to its allocator when the last user forgets it."""
@@ -235,8 +229,11 @@ class HostAllocator:
 
     def _collect(self) -> None:
         """Sort in what came back since the last request. Called with the lock held."""
-        while self._home.queue:
-            span = self._home.next_span()
+        queue, leases = self._home.queue, self._home.leases
+        while queue:
+            lease = queue.popleft()
+            leases.discard(lease)
+            span = lease.span
             capacity = span[1]
             self._in_use -= capacity
             self._held += capacity
@@ -393,4 +390,6 @@ class NullAllocator:
     def _collect(self) -> None:
         clear_dead()
         while self._home.queue:
-            self._in_use -= self._home.next_span()[1]
+            lease = self._home.queue.popleft()
+            self._home.leases.discard(lease)
+            self._in_use -= lease.span[1]
