@@ -92,6 +92,13 @@ class Product:
         return stride_of(self.wide.src[1], self.column) == 1
 
     @property
+    def left(self) -> UOp | None:
+        """The other factor, where it is one read."""
+        sides = [s for s in self.node.src[0].src if self.column not in s.ranges]
+        is_product = self.node.src[0].op is Ops.MUL and len(sides) == 1
+        return sides[0] if is_product and _plain_read(sides[0]) is sides[0] else None
+
+    @property
     def is_of_itself(self) -> bool:
         """True where both factors read one parameter."""
         reads = [n for n in self.node.src[0].toposort() if n.op is Ops.INDEX]

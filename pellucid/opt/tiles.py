@@ -16,6 +16,9 @@ With 32 registers of 16 lanes, and with 16 registers of 8 lanes (tile_sizes.py s
             for runs of k: for k in a run:  12 vectors of sums += 6 numbers of a * 2 vectors of b
             store 6 x 16 sums
 
+Where a lies the other way, a[k, i], the 6 rows of a tile are copied first, side by side: each is a
+part of a line, and the lines would not stay in the first cache from panel to panel.
+
 A long k is cut in blocks outside of the rows, so that the panel stays in cache; the sums wait in
 local memory from block to block.
 
@@ -27,11 +30,12 @@ Sources: those of tile_sizes.py.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from pellucid.core.records import dataclass
 from pellucid.ir.transform import next_range_id
-from pellucid.opt.axes import all_ends, axes_of, end_of, reductions
+from pellucid.opt.axes import all_ends, axes_of, end_of, reductions, stride_of
 from pellucid.opt.copies import upcast
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plan import Pieces, Plan
@@ -210,6 +214,8 @@ class _Tiles:
         # vectors after rows, so that the vectors of a row follow each other; those of the rest too
         for column in [found.column, *(loops[-1] for loops in self._loops() if loops[-1] >= first)]:
             self._vectors(column)
+        if rows is not None and rows != found.row and self._pays_left(found):
+            self._pack_left(rows)
         return rows
 
     def _vectors(self, number: int) -> None:
@@ -255,10 +261,40 @@ class _Tiles:
         if pieces.outer is not None:
             self._swap(along, pieces.outer, "the copy reads along memory")
 
+    def _pays_left(self, found: _Nest) -> bool:
+        """True where the lines of *left* do not stay in the first cache from panel to panel.
+
+        Along rows, a line holds those of two or three tiles, of one turn of the sum. Ways of the
+        first cache are as long as a page on all processors of today.
+        """
+        plan, left = self.kernel, self.product.left
+        if found.panel is None or plan.size(found.panel) < LEAST_PANELS or left is None:
+            return False
+        stride = abs(stride_of(left.src[1], self.product.sums[-1]) or 0) * left.dtype.itemsize
+        if stride < plan.target.line_bytes:
+            return False
+        lines = plan.target.l1d_bytes // math.gcd(stride, PAGE_BYTES)
+        return min(self.sizes.depth, self.product.count) > min(
+            lines, plan.target.l1d_bytes // plan.target.line_bytes
+        )
+
+    def _pack_left(self, rows: int) -> None:
+        """Copy the rows of a tile, those of one turn of the sum side by side."""
+        plan, left = self.kernel, self.product.left
+        assert left is not None
+        first = next_range_id(plan.sink)
+        reason = "lines of which a tile uses a part do not stay in the first cache"
+        plan.do("pack", rows, left.src[0].arg.slot, reason)
+        *_, row = next(loops for loops in self._loops() if loops[0] >= first)
+        plan.do("upcast", row, 0, "they are neighbours in memory")
+
     def _loops(self) -> list[list[int]]:
         """The loops of each nest."""
         return [[r.arg.id for r in end.src[1:]] for end in all_ends(self.kernel.sink)]
 
 
+LEAST_PANELS = 4
+"""Rows of a tile are copied where so many panels use them."""
+PAGE_BYTES = 4096
 _TILE = "each value loaded is used by several accumulators"
 _CONTIGUOUS = "accesses are contiguous along it"

@@ -100,6 +100,15 @@ def vector_times_matrix(inner: int, columns: int, dtype: DType = dtypes.float32)
     return kernels.kernel(y.store(kernels.reduce(x * m, k)).end(j))
 
 
+def transposed_left(rows: int, inner: int, columns: int) -> UOp:
+    """c[i, j] = sum over k of a[k, i] * b[k, j]"""
+    i, j, k = kernels.loop(rows, 0), kernels.loop(columns, 1), kernels.axis(inner, 2)
+    a = kernels.param(1, rows * inner).index(k * rows + i)
+    b = kernels.param(2, inner * columns).index(k * columns + j)
+    place = kernels.param(0, rows * columns).index(i * columns + j)
+    return kernels.kernel(place.store(kernels.reduce(a * b, k)).end(i, j))
+
+
 def by_itself(size: int, form: str) -> UOp:
     """c = a @ a, a @ a.T or a.T @ a, of one parameter."""
     i, j, k = kernels.loop(size, 0), kernels.loop(size, 1), kernels.axis(size, 2)
@@ -470,6 +479,21 @@ def test_sizes_with_16_registers(shape: tuple[int, int, int], threads: int, size
 )
 def test_sizes_with_32_registers(shape: tuple[int, int, int], sizes: Sizes) -> None:
     assert sizes_of(shape, ONE_CORE, 1) == sizes
+
+
+def test_rows_that_lie_across_are_copied_where_their_lines_do_not_stay_in_cache() -> None:
+    def packed(rows: int, inner: int, columns: int, target: Target = AVX2) -> list[int]:
+        actions = choose(transposed_left(rows, inner, columns), target).actions
+        return [action.amount for action in actions if action.kind == "pack"]
+
+    assert packed(1024, 1024, 1024) == [2, 1]
+    assert packed(768, 600, 768) == [2, 1]
+    assert packed(784, 128, 512) == [2], "128 lines stay, which lie in all sets"
+    assert packed(512, 128, 512) == [2, 1], "128 lines meet in two sets"
+    assert packed(768, 600, 32) == [2], "two panels use them"
+    small = dataclasses.replace(AVX2, l1d_bytes=1024)
+    assert packed(67, 40, 70, small) == [2, 1, 2], "columns that are left are one panel"
+    check_value(transposed_left(67, 40, 70), lowered(transposed_left(67, 40, 70), small))
 
 
 @pytest.mark.parametrize("target", [ONE_CORE, AVX2])
