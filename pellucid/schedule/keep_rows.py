@@ -70,7 +70,7 @@ class _Keeping:
 
     def run(self) -> None:
         for draft in self.plan.drafts:  # consumers first
-            if self._is_plain(draft) and draft.root not in self.kept:
+            if self._is_plain(draft) and not _has_rows(draft) and draft.root not in self.kept:
                 self._place(draft)
         homes = [home for home in dict.fromkeys(self.home.values()) if self._saves_memory(home)]
         for home in homes:
@@ -80,13 +80,9 @@ class _Keeping:
 
     @staticmethod
     def _is_plain(draft: Draft) -> bool:
-        """True where rows of a draft can be made in any order, each by itself.
-
-        A draft that reduces rows and uses them again, as a softmax does, has loops for them.
-        """
-        is_other = draft.ordered or draft.is_copy or draft.base is not None
-        has_rows = bool(draft.inside) or any(len(o) < len(draft.ranges) for o in draft.leading)
-        return not is_other and not has_rows and not draft.multiplies and draft.value is draft.root
+        """True where rows of a draft can be made in any order, each by itself."""
+        is_other = draft.ordered or draft.is_copy or draft.base is not None or draft.inside
+        return not is_other and not draft.multiplies and draft.value is draft.root
 
     # ---- may it? ---------------------------------------------------------------------------------
 
@@ -243,6 +239,15 @@ def _can_follow(
     """True when the row of *held* is read by others that *draft* needs, and by nobody else."""
     same = held.root.dtype is draft.root.dtype and held.num_iterations == draft.num_iterations
     return same and bool(readers[held]) and readers[held] <= needs[draft]
+
+
+def _has_rows(draft: Draft) -> bool:
+    """True for a draft that reduces rows and uses them again, as a softmax: it has loops for them.
+
+    Few elements are reduced where they are used.
+    """
+    longest = max((math.prod(sizes) for sizes in draft.loops), default=1)
+    return longest > LEAST_ROW and any(len(own) < len(draft.ranges) for own in draft.leading)
 
 
 def _num_bytes(version: UOp) -> int:

@@ -17,7 +17,7 @@ X = _numbers.standard_normal((ROWS, WIDTH)).astype(np.float32)
 W = _numbers.standard_normal(WIDTH).astype(np.float32)
 IMAGES = _numbers.standard_normal((8, 16, 14, 14)).astype(np.float32)
 LARGE_IMAGES = _numbers.standard_normal((64, 16, 16, 16)).astype(np.float32)
-ROWS_OF_RUNS = _numbers.standard_normal((1024, 256)).astype(np.float32)
+ROWS_OF_RUNS = _numbers.standard_normal((256, 1024)).astype(np.float32)
 _CHANNEL = (0, 2, 3)
 
 
