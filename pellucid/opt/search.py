@@ -56,6 +56,8 @@ PLAIN_IS_NEAR: Final = 8.0
 """How many times the estimate of the heuristic's choice that of plain loops may be."""
 THINKING: Final = 0.2
 """The part of the time in which a step may look for candidates."""
+EXPANDED: Final = 2
+"""From how many of the beam a step goes on; the others wait, and may be overtaken."""
 LONGER: Final = 0.01
 """What an action more has to promise: of two equal guesses, the shorter list is tried first."""
 MOST_NODES: Final = 4000
@@ -195,6 +197,7 @@ class _Search:
         What is not measured in this step may be in the next one.
         """
         fresh = [candidate for candidate in beam if candidate.actions not in self.expanded]
+        del fresh[EXPANDED:]
         self.expanded.update(candidate.actions for candidate in fresh)
         made = ((parent, move) for parent in fresh for move in self.moves.after(parent.actions))
         for parent, (family, actions) in self._for_a_while(made):
