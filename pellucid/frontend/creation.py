@@ -20,7 +20,7 @@ from pellucid.core.options import current_options
 from pellucid.engine.memory import buffer_with
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float, default_int
-from pellucid.frontend.elementwise import Number, weak_constant
+from pellucid.frontend.operands import Number, weak_constant
 from pellucid.frontend.reduce import Reduce, counting
 from pellucid.frontend.value import Value
 from pellucid.ir.interpret.values import cast_values, to_storage

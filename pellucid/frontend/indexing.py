@@ -26,7 +26,7 @@ from pellucid.core.errors import (
 from pellucid.engine import capture
 from pellucid.engine.memory import buffer_with
 from pellucid.frontend import arguments
-from pellucid.frontend.elementwise import Number, Operand
+from pellucid.frontend.operands import Number, Operand
 from pellucid.frontend.random import Random
 from pellucid.frontend.reduce import counting
 from pellucid.ir.arg import CheckArg, ReduceArg

@@ -16,7 +16,8 @@ from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import DTypeError, ShapeError
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import Axes, DTypeLike
-from pellucid.frontend.elementwise import Elementwise, Operand
+from pellucid.frontend.elementwise import Elementwise
+from pellucid.frontend.operands import Operand
 from pellucid.ir.arg import ReduceArg
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pairs import paired
