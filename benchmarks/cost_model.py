@@ -27,11 +27,11 @@ from pellucid.core.target import Target
 from pellucid.engine.beam import _BEFORE, Bench
 from pellucid.ir.arg import Action
 from pellucid.ir.uop import UOp
-from pellucid.opt.actions import apply_action
-from pellucid.opt.estimate import estimated_us
-from pellucid.opt.heuristic import choose
-from pellucid.opt.moves import Actions, Moves
-from pellucid.opt.search import MOST_NODES, Dropped, num_expanded
+from pellucid.opt.actions.table import apply_action
+from pellucid.opt.plans.heuristic import choose
+from pellucid.opt.searching.estimate import estimated_us
+from pellucid.opt.searching.moves import Actions, Moves
+from pellucid.opt.searching.search import MOST_NODES, Dropped, num_expanded
 from pellucid.pipeline import renderer_for, run_stages
 from pellucid.tools.kernels import kernels_of
 

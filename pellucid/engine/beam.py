@@ -31,10 +31,10 @@ from pellucid.ir.arg import KernelInfo, ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.apply_actions import kernel_name
-from pellucid.opt.estimate import estimated_us
-from pellucid.opt.report import SearchReport
-from pellucid.opt.rounding import adds_floats, longest_sum
-from pellucid.opt.search import SEARCH_VERSION, Dropped, Limits, search
+from pellucid.opt.searching.estimate import estimated_us
+from pellucid.opt.searching.report import SearchReport
+from pellucid.opt.searching.rounding import adds_floats, longest_sum
+from pellucid.opt.searching.search import SEARCH_VERSION, Dropped, Limits, search
 from pellucid.pipeline import KERNEL_PIPELINE, compiler_version, renderer_for, run_stages
 from pellucid.render import Renderer
 from pellucid.runtime.device import Device

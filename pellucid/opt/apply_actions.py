@@ -20,9 +20,9 @@ from pellucid.core.target import Target
 from pellucid.ir.arg import KernelInfo
 from pellucid.ir.simplify import simplify
 from pellucid.ir.uop import UOp
-from pellucid.opt.actions import apply_action, has_reduction
+from pellucid.opt.actions.table import apply_action, has_reduction
 from pellucid.opt.axes import axes_of, size_of
-from pellucid.opt.heuristic import choose
+from pellucid.opt.plans.heuristic import choose
 from pellucid.opt.suggest import explained
 
 DEFAULT_NAME = KernelInfo().name

@@ -17,8 +17,8 @@ from pellucid.ir.arg import AxisKind
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import TRANSCENDENTAL, Ops
 from pellucid.ir.uop import UOp
+from pellucid.opt.actions.legal import buffer_uses
 from pellucid.opt.axes import axes_of, reduces_over, reductions, size_of, stride_of
-from pellucid.opt.legal import buffer_uses
 
 GATHER_COST = 1.5
 """Price of a scalar load that fills one lane, in scalar accesses."""

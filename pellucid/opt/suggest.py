@@ -17,7 +17,7 @@ from pellucid.core.errors import ActionError
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action
 from pellucid.ir.uop import UOp
-from pellucid.opt.actions import ACTIONS, apply_action
+from pellucid.opt.actions.table import ACTIONS, apply_action
 from pellucid.opt.axes import axes_of, describe_axes, size_of
 
 MOST_NAMED = 4

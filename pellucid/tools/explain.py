@@ -35,8 +35,8 @@ from pellucid.ir import origin
 from pellucid.ir.op import Ops
 from pellucid.ir.text import changes, expression, to_text
 from pellucid.ir.uop import UOp
-from pellucid.opt.report import SearchReport
 from pellucid.opt.saved import kernel_key
+from pellucid.opt.searching.report import SearchReport
 from pellucid.pipeline import renderer_for, to_program
 from pellucid.runtime.device import Device
 from pellucid.runtime.limits import Limits, machine_limits

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from pellucid.engine.choosing import with_chosen_actions
 from pellucid.ir.arg import KernelInfo
 from pellucid.ir.uop import UOp
-from pellucid.opt.actions import apply_action
+from pellucid.opt.actions.table import apply_action
 from pellucid.opt.axes import describe_axes
 from pellucid.opt.saved import Actions, actions_to_text, kernel_key
 from pellucid.pipeline import KERNEL_PIPELINE, renderer_for, run_stages

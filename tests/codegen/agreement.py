@@ -7,7 +7,7 @@ import numpy as np
 from pellucid.core.target import Target
 from pellucid.ir.interpret import run_kernel
 from pellucid.ir.uop import UOp
-from pellucid.opt.heuristic import choose
+from pellucid.opt.plans.heuristic import choose
 from tests.codegen import kernels
 from tests.codegen.lowering import lowered, with_actions
 

@@ -22,9 +22,9 @@ from pellucid.engine import beam
 from pellucid.engine.choosing import with_actions
 from pellucid.ir.arg import Action
 from pellucid.ir.uop import UOp
-from pellucid.opt.report import SearchReport
 from pellucid.opt.saved import actions_from_text, actions_to_text, kernel_key
-from pellucid.opt.search import Limits
+from pellucid.opt.searching.report import SearchReport
+from pellucid.opt.searching.search import Limits
 from pellucid.pipeline import forget_programs
 from pellucid.runtime import measured_child
 from pellucid.runtime.measuring import Code, MeasuringProcess, NotMeasuredError

@@ -20,7 +20,7 @@ from pellucid.ir.op import PAIR_OPS, Op, Ops
 from pellucid.ir.pairs import joined, paired
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
-from pellucid.opt.actions import apply_action
+from pellucid.opt.actions.table import apply_action
 from tests.codegen import kernels
 from tests.codegen.lowering import SMALL, TARGET, lowered, with_actions
 

@@ -12,7 +12,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, size_of
 from pellucid.opt.cost import Costs, price
-from pellucid.opt.heuristic import choose
+from pellucid.opt.plans.heuristic import choose
 from tests.codegen import kernels
 from tests.codegen.lowering import TARGET
 

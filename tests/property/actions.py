@@ -30,9 +30,9 @@ from pellucid.ir.interpret import run_kernel
 from pellucid.ir.interpret.values import Array, from_storage, to_storage
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.opt.actions import _STEPS, apply_action
+from pellucid.opt.actions.table import _STEPS, apply_action
 from pellucid.opt.axes import axes_of
-from pellucid.opt.moves import next_actions
+from pellucid.opt.searching.moves import next_actions
 from pellucid.pipeline import full_rewrite_to_sink, renderer_for, run_stages, to_programs
 from pellucid.runtime.device import Device
 from pellucid.tools.kernels import buffers_for

@@ -18,7 +18,7 @@ from pellucid.core.observe import observed_by
 from pellucid.core.options import Context
 from pellucid.engine import beam
 from pellucid.ir.uop import UOp
-from pellucid.opt.search import Limits
+from pellucid.opt.searching.search import Limits
 from pellucid.pipeline import renderer_for
 from pellucid.tools.kernels import ScheduleCollector, kernels_of
 from tests.codegen.kernels import KERNELS

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pellucid.core.options import Context
 from pellucid.engine import beam
 from pellucid.ir.uop import UOp
-from pellucid.opt.search import Limits, search
+from pellucid.opt.searching.search import Limits, search
 from tests.property.programs import Program, programs
 from tests.property.test_programs import LARGE_SIZES, check
 

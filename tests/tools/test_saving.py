@@ -10,7 +10,7 @@ from pellucid import Context, Tensor
 from pellucid.cli import main
 from pellucid.engine import beam
 from pellucid.opt.saved import actions_from_text
-from pellucid.opt.search import Limits
+from pellucid.opt.searching.search import Limits
 from pellucid.tools.saving import actions_of
 
 PROGRAM = """\

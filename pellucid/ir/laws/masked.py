@@ -6,9 +6,9 @@
 
 Where a condition fails, the row has NaN for its largest element or its sum, and all that is made of
 it is NaN with or without what is hidden. Conditions on floats follow from no bounds, so these laws
-are in no rule set: opt/masked.py applies them where the structure of a kernel shows the conditions:
-that m is the maximum, and l the sum, of the row itself. That a literal is minus infinity is spelled
-as: it is negative, and twice of it is not less (some small floats have none).
+are in no rule set: opt/actions/masked.py applies them where the structure of a kernel shows the
+conditions: that m is the maximum, and l the sum, of the row itself. That a literal is minus
+infinity is spelled as: it is negative, and twice of it is not less (some small floats have none).
 """
 
 from __future__ import annotations

@@ -1,0 +1,161 @@
+"""What a product of matrices is: which axes of a kernel are rows, columns, and sums.
+
+    c[b, i, j] = sum over k of x[b, i, k] * y[b, k, j]
+
+    column   j        the axis that is contiguous where the result is stored; lanes run along it
+    wide     y[...]   the factor that moves along the columns
+    row      i        an axis along which *wide* is used again
+    others   b        axes that both factors have
+    sums     k
+
+A sum of rows or of columns counts too: it has no other factor.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pellucid.core.records import dataclass
+from pellucid.ir.op import Ops
+from pellucid.ir.uop import UOp
+from pellucid.opt.axes import lone_reduction, size_of, stores_of, stride_of
+from pellucid.opt.plans.plan import Plan
+
+LEAST_WORK = 4096
+"""Smaller products are not worth a plan of their own."""
+STREAM_ROWS = 8
+"""How many rows of a matrix are read side by side, when nothing of it is used twice."""
+MAX_SUM = 1 << 16
+"""Longer sums would need a third level of memory for their blocks."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """One nest of output loops around one sum over one axis.
+
+    wide: the read whose lanes run along *column*, the output axis that is contiguous when stored.
+    row: the output axis along which *wide* is used again, the longest; None where there is none.
+    sums: what is summed over.  more: other axes as *row*.  others: axes that both matrices have.
+    """
+
+    node: UOp
+    wide: UOp
+    column: UOp
+    row: UOp | None
+    sums: tuple[UOp, ...]
+    more: tuple[UOp, ...]
+    others: tuple[UOp, ...]
+
+    @staticmethod
+    def of(plan: Plan) -> Product | None:
+        """Read a kernel, or give None."""
+        found = lone_reduction(plan.sink)
+        if found is None:
+            return None
+        node, outputs = found
+        if not set(outputs) <= set(node.ranges):
+            return None  # a reduction of rows, which stands outside of the other loops
+        return Product._read(plan, node, outputs)
+
+    @staticmethod
+    def _read(plan: Plan, node: UOp, outputs: tuple[UOp, ...]) -> Product | None:
+        places = [s.src[0].src[1] for s in stores_of(plan.sink)]
+        columns = [r for r in outputs if all(stride_of(p, r) == 1 for p in places)]
+        column = columns[-1] if columns else None
+        if column is None or column not in node.ranges or not node.dtype.is_float:
+            return None
+        sides = node.src[0].src if node.src[0].op is Ops.MUL else (node.src[0],)
+        wide_sides = [s for s in sides if column in s.ranges]
+        reads = [_plain_read(s) for s in wide_sides]
+        wide = reads[0] if len(reads) == 1 else None
+        if wide is None or not set(node.src[1:]) <= set(wide.ranges):
+            return None
+        rows = [r for r in outputs if r in node.ranges and r not in wide.ranges]
+        row = max(rows, key=lambda r: size_of(r) or 1, default=None)
+        more = tuple(r for r in rows if r is not row)
+        others = tuple(r for r in outputs if r not in (column, *rows))
+        return Product(node, wide, column, row, node.src[1:], more, others)
+
+    @property
+    def item_bytes(self) -> int:
+        """The size of an element of *wide*, or of the type that it is added in."""
+        return max(self.wide.dtype.itemsize, self.node.dtype.itemsize)
+
+    @property
+    def is_converted(self) -> bool:
+        """True where *wide* is added in another type."""
+        return self.wide.dtype is not self.node.dtype
+
+    @property
+    def is_contiguous(self) -> bool:
+        """True where the lanes of *wide* are neighbours in memory."""
+        return stride_of(self.wide.src[1], self.column) == 1
+
+    @property
+    def left(self) -> UOp | None:
+        """The other factor, where it is one read."""
+        sides = [s for s in self.node.src[0].src if self.column not in s.ranges]
+        is_product = self.node.src[0].op is Ops.MUL and len(sides) == 1
+        return sides[0] if is_product and _plain_read(sides[0]) is sides[0] else None
+
+    @property
+    def is_of_itself(self) -> bool:
+        """True where both factors read one parameter."""
+        reads = [n for n in self.node.src[0].toposort() if n.op is Ops.INDEX]
+        return sum(read.src[0] is self.wide.src[0] for read in reads) > 1
+
+    def size(self, axis: UOp | None) -> int:
+        """The size of an axis; 1 for none."""
+        return 1 if axis is None else size_of(axis) or 1
+
+    @property
+    def count(self) -> int:
+        """How many products make one sum."""
+        return math.prod(self.size(r) for r in self.sums)
+
+    @property
+    def uses(self) -> int:
+        """How often each element of *wide* is used."""
+        return math.prod(self.size(r) for r in (self.row, *self.more))
+
+    @property
+    def work(self) -> int:
+        """How many products are added."""
+        ranges = (self.column, self.row, *self.sums, *self.more, *self.others)
+        return math.prod(self.size(r) for r in ranges)
+
+    def is_tile(self, plan: Plan) -> bool:
+        """True where several rows use the same columns."""
+        target = plan.target
+        if self.row is None or self.work < LEAST_WORK or self.node.arg.op is not Ops.ADD:
+            return False
+        columns, lanes = self.size(self.column), target.max_lanes(max(4, self.node.dtype.itemsize))
+        masked = columns % lanes == 0 or target.has_masked_memory
+        fits = columns >= lanes or (masked and 2 * columns > lanes)
+        fits = fits and self.count <= MAX_SUM
+        return (
+            lanes > 1 and masked and fits and (self.is_contiguous or self._pays_transposing(plan))
+        )
+
+    def _pays_transposing(self, plan: Plan) -> bool:
+        """True where a copy of *wide*, turned around, is worth it: rows enough use it."""
+        size_bytes = self.size(self.column) * self.count * self.wide.dtype.itemsize
+        least = 16 if size_bytes > plan.target.l3_bytes // 4 else 96
+        return self.uses >= least
+
+    def is_stream(self, plan: Plan) -> bool:
+        """True where a large matrix is read once, row by row."""
+        columns, inner = self.size(self.column), self.count
+        step = stride_of(self.wide.src[1], self.sums[0]) or 0
+        size_bytes = columns * inner * self.wide.dtype.itemsize
+        alone = self.row is None and len(self.sums) == 1
+        long = alone and columns >= 256 and inner >= 2 * STREAM_ROWS and step >= columns
+        return long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
+
+
+def _plain_read(side: UOp) -> UOp | None:
+    """The one INDEX that a side of a product is, below casts."""
+    while side.op is Ops.CAST:
+        side = side.src[0]
+    is_plain = side.op is Ops.INDEX and len(side.src) == 2 and side.src[0].op is Ops.PARAM
+    return side if is_plain else None
