@@ -125,8 +125,8 @@ class Channels:
         if not is_wide or any(stride in (0, 1, None) for stride in strides):
             return None
         pixels.sort(key=lambda r: -abs(stride_of(found.places[0], r) or 0))
-        if len(found.node.src) == 2 and stride_of(picture.src[1], pixels[-1]) == 1:
-            return None  # a product of matrices
+        if len(found.node.src) == 2 and _is_matrix(picture, pixels, found.node.src[1]):
+            return None
         others = tuple(r for r in found.outputs if r is not channel and r not in pixels)
         return Channels(plan, found, weight, channel, tuple(pixels), others, lanes)
 
@@ -377,6 +377,12 @@ class Channels:
         plan.do("lanes", line, width, "results are stored along memory")
         if plan.size(channel) % width == 0 and self._follows <= MOST_AFTER:
             plan.do("upcast", channel, width, "a square of numbers is turned around")
+
+
+def _is_matrix(picture: UOp, pixels: Sequence[UOp], summed: UOp) -> bool:
+    """True where a product of matrices reads whole rows of its factor, not every second pixel."""
+    strides = [stride_of(picture.src[1], axis) for axis in (pixels[-1], summed)]
+    return len(pixels) == 1 or 1 in strides
 
 
 def _is_plain(*reads: UOp) -> bool:

@@ -89,6 +89,9 @@ def test_short_sums_stay_in_registers() -> None:
     [
         convolution(60, 64, 3, 56),  # channels do not fill vectors
         convolution(8, 4, 3, 8),  # too little to do
+        kernels.matmul(128, 768, 50257),
+        kernels.matmul_transposed(128, 768, 50257),
+        kernels.matmul_transposed(50257, 768, 128),
     ],
 )
 def test_other_kernels_are_left_alone(sink: UOp) -> None:
