@@ -29,7 +29,8 @@ from benchmarks.frameworks.base import Unavailable
 ROOT = Path(__file__).resolve().parent.parent
 PEERS_PYTHON = ROOT / ".venv-peers" / "bin" / "python"
 DEFAULT_PATIENCE_SECONDS = 600.0
-SLOWING_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
+SLOWING_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "PYTHONDONTWRITEBYTECODE")
+"""What a worker does not inherit; without bytecode a first call would read the package's text."""
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -54,7 +55,7 @@ def python_for(name: str) -> str:
 
 
 def environment_for(num_threads: int, caches: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Give the variables of a worker: its threads, empty caches, and nothing that slows numpy."""
+    """Give the variables of a worker: its threads, empty caches, and nothing that slows it."""
     made = {
         name: value
         for name, value in given.items()

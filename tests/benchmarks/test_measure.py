@@ -83,12 +83,14 @@ def test_the_environment_of_a_worker() -> None:
         "OPENBLAS_CORETYPE": "Haswell",
         "OPENBLAS_L2_SIZE": "1",
         "PELLUCID_DEBUG": "2",
+        "PYTHONDONTWRITEBYTECODE": "1",
         "A": "b",
     }
     made = environment_for(2, "/caches", given)
     assert "OPENBLAS_CORETYPE" not in made
     assert "OPENBLAS_L2_SIZE" not in made
     assert "PELLUCID_DEBUG" not in made
+    assert "PYTHONDONTWRITEBYTECODE" not in made
     threads = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PELLUCID_THREADS")
     assert [made[name] for name in threads] == ["2"] * 3
     assert made["PELLUCID_CACHE_DIR"] == "/caches/pellucid"
