@@ -330,7 +330,7 @@ def markdown_page(report: Report) -> str:
             f"Made by `make bench ARGS=--write-docs` on {machine_title()}. Each framework ran in",
             "its own process, rounds interleaved, after the results had been compared; a ratio is",
             "one of the best times of one run, Pellucid's over the peer's. First calls have empty",
-            "caches of kernels; the packages' bytecode is there, and Pellucid's matchers beside it.",
+            "caches of kernels; bytecode of packages is there, and Pellucid's matchers beside it.",
             "",
             "![Ratios, and what is allowed](benchmarks.svg)",
             "",
