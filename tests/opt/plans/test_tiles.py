@@ -540,7 +540,7 @@ def test_a_sum_that_nothing_divides_is_cut_in_even_blocks(inner: int, target: Ta
 def test_panels_of_a_group_are_read_from_one_copy() -> None:
     actions = choose(kernels.matmul(1020, 1024, 1024), AVX2).actions
     assert [a for a in actions if a.kind in ("split", "pack", "upcast", "lanes")] == [
-        Action("split", 0, 64),
+        Action("split", 0, 512),
         Action("split", 1, 16),
         Action("pack", 0, 2),
         Action("lanes", 6, 8),
@@ -553,7 +553,7 @@ def test_panels_of_a_group_are_read_from_one_copy() -> None:
     (inner,) = innermost(sink)
     reads = [n for n in inner.src[0].toposort() if n.op is Ops.INDEX]
     (wide,) = [n for n in reads if n.src[0].op is Ops.AFTER]
-    assert wide.src[0].src[0].arg.size == 64 * 1024
+    assert wide.src[0].src[0].arg.size == 512 * 1024
     assert stride_of(wide.src[1], inner.src[1]) == 16
 
 
