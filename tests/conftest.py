@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from pellucid.core import options
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _numbers = itertools.count()
 GOLDEN = Path(__file__).parent / "golden"
