@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import field
+from itertools import islice
 
 from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops, Shape
@@ -40,7 +41,9 @@ SMALL_KERNEL = 4096
 
 MAX_OUTPUTS = 16
 MAX_CANDIDATES = 16
-"""How many units a draft is held against: the latest ones."""
+"""How many units with fitting loops a draft is held against: the latest ones."""
+MAX_LOOKED_AT = 128
+"""How many units are looked at for that; a bound, or a long chain of writes is quadratic."""
 
 
 @dataclass(eq=False)
@@ -128,8 +131,9 @@ class _Sharing:
         if not self.can_share(draft):
             return None
         known = self.candidates.get(self.key(draft), [])
-        latest = [unit for unit in known if self.nests(draft, unit)][-MAX_CANDIDATES:]
-        fitting = [unit for unit in reversed(latest) if self.fits(draft, unit)]
+        newest = islice(reversed(known), MAX_LOOKED_AT)
+        latest = (unit for unit in newest if self.nests(draft, unit))
+        fitting = [unit for unit in islice(latest, MAX_CANDIDATES) if self.fits(draft, unit)]
         for unit in fitting:
             if draft.reads.keys() & unit.writes:
                 return unit

@@ -15,6 +15,7 @@ from pellucid.engine.replay import Replay
 from pellucid.frontend.jit import Jit
 from pellucid.nn.optim import SGD
 from pellucid.runtime.tape import Tape
+from tests.counting import calls_in
 
 MODEL = """
 import sys
@@ -30,21 +31,10 @@ print(round(total, 3), pipeline.statistics.modules, "llvmlite" in sys.modules)
 
 
 def calls_of(function: Callable[[], object]) -> int:
-    """How many Python functions one call of *function* calls, itself not counted."""
-    count = 0
-
-    def see(frame: object, event: str, arg: object) -> None:
-        nonlocal count
-        count += event == "call"
-
+    """How many Python functions a call of *function* enters, when it is not the first one."""
     for _ in range(5):
         function()
-    sys.setprofile(see)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count - 1
+    return calls_in(function)
 
 
 def test_python_functions_to_realise_a_known_expression() -> None:

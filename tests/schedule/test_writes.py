@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from pellucid.ir.interpret import evaluate_all, run_schedule
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, new_buffer
 from pellucid.schedule import Scheduled, schedule
+from tests.counting import calls_in
 from tests.schedule.graphs import (
     buffer_of,
     check,
@@ -234,15 +233,15 @@ def test_scatter_of_a_buffer_leaves_it_alone() -> None:
     check([scatter(a, v, i), a + 1.0], pending=frozenset([buffer_of(a)]))
 
 
-def test_chain_of_many_writes_takes_no_longer_than_it_should() -> None:
-    a = tensor((1000,))
-    version = a
-    for place in range(1000):
-        window = version.shrink(((place, place + 1),))
-        version = write(version, window, window + 1.0)
-    started = time.process_time()
-    schedule([version])
-    assert time.process_time() - started < 3
+def test_a_chain_of_writes_twice_as_long_takes_twice_as_much() -> None:
+    def calls(count: int) -> int:
+        version = tensor((1000,))
+        for place in range(count):
+            window = version.shrink(((place, place + 1),))
+            version = write(version, window, window + 1.0)
+        return calls_in(lambda: schedule([version]))
+
+    assert calls(800) < 2.2 * calls(400)
 
 
 def test_many_buffers_each_read_and_written() -> None:
@@ -253,9 +252,7 @@ def test_many_buffers_each_read_and_written() -> None:
         loss = term if loss is None else loss + term
     assert loss is not None
     steps = [write(x, x, x - x * spread(loss, (3,)) * 0.5) for x in buffers]
-    started = time.process_time()
     result = schedule([loss, *steps])
-    assert time.process_time() - started < 5
     assert all(is_in_place(result, s, x) for s, x in zip(steps, buffers, strict=True))
 
 
