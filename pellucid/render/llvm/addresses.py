@@ -15,10 +15,10 @@
 A place is a sum of integers, each times a literal. The terms are added in the order of the loops
 that they change in, the outermost first, and each partial sum is written in front of the loops that
 leave it as it is; what a loop around other loops adds is counted along with its counter, and so are
-multiples that take more than a shift. Where only one multiple of a counter is needed, that is
-counted instead. Places that differ by a literal are literal
-steps from one address. So code generation finds nothing to move, and its own strength reduction,
-which takes a quarter of its time, is kept out (`control.py`).
+multiples of an innermost loop's counter that no address can hold. Where only one multiple of a
+counter is needed, that is counted instead. Places that differ by a literal are literal steps from
+one address. So code generation finds nothing to move, and its own strength reduction, which takes a
+quarter of its time, is kept out (`control.py`).
 
 An integer that an address needs is computed in 64 bits from the start, as far as bounds prove that
 the narrow one would not have wrapped; else it is computed as the program says, and extended.
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 WRAPPING: Final = {Ops.ADD: "add", Ops.SUB: "sub", Ops.MUL: "mul"}
 """The integer arithmetic that addresses are made of."""
+SCALES: Final = (1, 2, 4, 8)
+"""The multiples of a counter that an address can hold, and so cost no instruction in a turn."""
 
 Term = tuple[UOp, int]
 """An integer, and what it is multiplied with."""
@@ -198,7 +200,7 @@ class Addresses:
         if not before:
             if factor == 1:
                 return self.wide_of(last)
-            if last in self.needs.innermost and not _is_power_of_two(factor):
+            if last in self.needs.innermost and factor not in SCALES:
                 return self.w.count(level, "0", factor)
             return self._value(level, f"mul i64 {self.wide_of(last)}, {factor}", "v")
         start = self._sum(before)
@@ -298,10 +300,6 @@ def _innermost(items: tuple[UOp, ...]) -> Iterator[UOp]:
             if opened is not None and len(closed_ranges(node)) == 1:
                 yield opened
             opened = None
-
-
-def _is_power_of_two(number: int) -> bool:
-    return number > 0 and number & (number - 1) == 0
 
 
 def _is_multiple(node: UOp) -> bool:
