@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -244,16 +246,27 @@ def test_a_chain_of_writes_twice_as_long_takes_twice_as_much() -> None:
     assert calls(800) < 2.2 * calls(400)
 
 
-def test_many_buffers_each_read_and_written() -> None:
-    buffers = [tensor((3,)) for _ in range(300)]
-    loss = None
-    for x in buffers:
-        term = reduce(x * x, 0)
-        loss = term if loss is None else loss + term
-    assert loss is not None
+def read_and_written(count: int) -> tuple[list[UOp], list[UOp], UOp]:
+    """Buffers, what is written to each, and the sum of all that the writes depend on."""
+    buffers = [tensor((3,)) for _ in range(count)]
+    loss = functools.reduce(UOp.__add__, (reduce(x * x, 0) for x in buffers))
     steps = [write(x, x, x - x * spread(loss, (3,)) * 0.5) for x in buffers]
+    return buffers, steps, loss
+
+
+def test_many_buffers_each_read_and_written() -> None:
+    buffers, steps, loss = read_and_written(300)
     result = schedule([loss, *steps])
     assert all(is_in_place(result, s, x) for s, x in zip(steps, buffers, strict=True))
+
+
+def test_twice_as_many_buffers_take_twice_as_much() -> None:
+    def calls(count: int) -> int:
+        _, steps, loss = read_and_written(count)
+        return calls_in(lambda: schedule([loss, *steps]))
+
+    few, many = calls(150), calls(300)
+    assert many < 2.5 * few
 
 
 # ---- random programs -----------------------------------------------------------------------------
