@@ -15,13 +15,11 @@ from typing import Any, Self
 
 from pellucid.core.dtype import DType, dtypes, promote
 from pellucid.core.errors import ArgumentError, ShapeError
-from pellucid.frontend import (
-    arguments,
-    weighing,  # noqa: F401  its rules are those of an attention's gradient
-)
+from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float
 from pellucid.frontend.indexing import Indexing
 from pellucid.frontend.reduce import accumulated_dtype
+from pellucid.ir import weighing  # noqa: F401  its rules are those of an attention's gradient
 from pellucid.ir.arg import ReduceArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp

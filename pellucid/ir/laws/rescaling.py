@@ -10,7 +10,7 @@ The first three are laws of real numbers, and floats round otherwise. The error 
 sum: semantics.md leaves the order of a sum free and bounds its error by 2 log2(n) epsilons of the
 sum of sizes; opt/actions/online.py counts how many of them it may spend. So they are in no rule
 set, which would apply them to single numbers: only opt/actions/online.py uses them, on whole sums.
-The same holds for the exchange of two sums that frontend/weighing.py chooses for a gradient:
+The same holds for the exchange of two sums that ir/weighing.py chooses for a gradient:
 
     sum over j of w[j] * (sum over d of g[d] * v[j, d])
         =  sum over d of g[d] * (sum over j of w[j] * v[j, d])

@@ -9,8 +9,8 @@ import pytest
 
 from pellucid import Tensor
 from pellucid.core.observe import observed_by
-from pellucid.frontend import weighing
 from pellucid.ir import gradient as rules
+from pellucid.ir import weighing
 from pellucid.ir.op import Ops
 from pellucid.tools.kernels import ScheduleCollector
 
