@@ -89,6 +89,27 @@ def streamed_bytes(items: tuple[UOp, ...]) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
+def joined_pairs(items: tuple[UOp, ...]) -> set[UOp]:
+    """The STACKs of two vectors of which nothing is asked but lanes: none need stand as one vector.
+
+    >>> v = UOp.const(dtypes.float32.vec(4), 1.0)
+    >>> both = UOp(Ops.STACK, dtypes.float32.vec(8), (v, v))
+    >>> [len(joined_pairs((both, user))) for user in (both.lane((0, 4)), both.lane(0), -both)]
+    [1, 0, 0]
+    """
+    pairs = {n for n in items if n.op is Ops.STACK and _joins_two_vectors(n)}
+    if pairs:
+        for node in items:
+            if node.op is not Ops.LANE or node.dtype.lanes == 1:
+                pairs.difference_update([value_of(source) for source in node.src])
+    return pairs
+
+
+def _joins_two_vectors(stack: UOp) -> bool:
+    lanes = [source.dtype.lanes for source in stack.src]
+    return len(lanes) == 2 and lanes[0] == lanes[1] > 1
+
+
 def loop_bodies(items: tuple[UOp, ...]) -> dict[UOp, tuple[UOp, ...]]:
     """The registers that are set between each RANGE or IF and the END or ENDIF that closes it."""
     found: dict[UOp, dict[UOp, None]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pellucid.codegen.transpose import transposed
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import CompileError
 from pellucid.core.target import Target
@@ -206,6 +207,34 @@ def test_lanes_are_taken_and_stacked(kernel: Kernel, device: str) -> None:
     result = np.zeros(8, np.float32)
     kernel.run(device, [result, np.array([1, 2, 3, 4], np.float32)])
     assert result.tolist() == [4, 3, 2, 1, 1, 2, 4, 3]
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_lanes_of_two_vectors(kernel: Kernel, device: str, one_by_one: bool) -> None:
+    """Lanes that are taken of both at once, also where one of them is a scalar."""
+    out, x = kernel.param(FLOAT, 10), kernel.param(FLOAT, 8)
+    left, right = (at(x, n, 4).load() for n in (0, 4))
+    both = UOp(Ops.STACK, FLOAT.vec(8), (left, right))
+    for n, lanes in ((0, (0, 4, 1, 5)), (4, (7, 6, 3, 2))):
+        kernel.effects.append(at(out, n, 4).store(both.lane(lanes)))
+    if one_by_one:
+        kernel.effects.append(at(out, 8).store(both.lane(6)))
+        kernel.effects.append(at(out, 9).store(both.lane((1,))))
+    result = np.zeros(10, np.float32)
+    kernel.run(device, [result, np.arange(1, 9, dtype=np.float32)])
+    assert result.tolist() == [1, 5, 2, 6, 8, 7, 4, 3, *([7, 2] if one_by_one else [0, 0])]
+
+
+def test_lanes_of_two_vectors_are_taken_by_one_instruction(kernel: Kernel) -> None:
+    """Code generation would take a vector as wide as both apart again."""
+    out, x = kernel.param(FLOAT, 16), kernel.param(FLOAT, 16)
+    rows = [at(x, 4 * n, 4).load() for n in range(4)]
+    for n, column in enumerate(transposed(rows)):
+        kernel.effects.append(at(out, 4 * n, 4).store(column))
+    linear = kernel.linear()
+    text = LLVMRenderer().render(linear, kernel.info(linear))
+    assert text.count("shufflevector") == 8
+    assert "<8 x float>" not in text
 
 
 def test_bool_lanes_are_taken_and_stacked(kernel: Kernel, device: str) -> None:

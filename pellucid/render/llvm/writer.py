@@ -25,6 +25,7 @@ from pellucid.render.program import (
     SCRATCH_ALIGNMENT,
     SILENT,
     is_register,
+    joined_pairs,
     leaves,
     loop_bodies,
     memory_dtype,
@@ -78,6 +79,7 @@ class LLVMWriter:
         self.counts: dict[str, int] = {}
         self.bodies = loop_bodies(linear.src)
         self.streamed = streamed_bytes(linear.src)
+        self.pairs = joined_pairs(linear.src)
         self.tiles = find_tiles(linear.src)
         self.vectors: dict[UOp, str] = {}  # of tiles, in this block
         self.addresses = Addresses(self)
