@@ -3,7 +3,7 @@ promise.
 
     TENSOR -> SCHEDULE -> LOOP -> VECTOR -> SCALAR -> NATIVE -> LINEAR -> PROGRAM
 
-A form is a set of ops and a tuple of checks (checks.py), each a sentence. `verify` holds a
+A form is a set of ops and a tuple of checks (checks/), each a sentence. `verify` holds a
 graph against a form; the pipeline does so after every stage when asked, the tests always. An
 opcode alone never tells the level: ADD stands in six of them. Passes between two forms give the
 form whose promises all of them keep, so VECTOR already allows loads and accumulators, which
@@ -22,8 +22,19 @@ from typing import Final
 
 from pellucid.core.records import dataclass
 from pellucid.core.target import Target
-from pellucid.ir import checks
-from pellucid.ir.checks import Check, Message, TargetCheck
+from pellucid.ir.checks import (
+    Check,
+    Message,
+    TargetCheck,
+    accesses,
+    args,
+    every,
+    kernels,
+    lists,
+    lowered,
+    schedules,
+    tensors,
+)
 from pellucid.ir.op import Group, Op, Ops
 from pellucid.ir.uop import UOp
 
@@ -86,66 +97,66 @@ _PORTABLE: Final = frozenset(op for op in _ELEMENTWISE if not op.native_only)
 _EXACT: Final = frozenset(op for op in _ELEMENTWISE if op.exact)
 
 _EVERYWHERE: Final[tuple[Check, ...]] = (
-    checks.sources_fit_the_row,
-    checks.arg_fits_the_op,
-    checks.literals_are_of_their_type,
-    checks.elementwise_sources_agree,
-    checks.conditions_are_bool,
-    checks.result_types_follow,
-    checks.ops_fit_their_types,
-    checks.bitcasts_keep_the_width,
-    checks.pairs_are_reduced_as_pairs,
-    checks.casts_change_the_type,
+    every.sources_fit_the_row,
+    args.arg_fits_the_op,
+    every.literals_are_of_their_type,
+    every.elementwise_sources_agree,
+    every.conditions_are_bool,
+    every.result_types_follow,
+    every.ops_fit_their_types,
+    every.bitcasts_keep_the_width,
+    every.pairs_are_reduced_as_pairs,
+    every.casts_change_the_type,
 )
 _TENSOR_CHECKS: Final[tuple[Check, ...]] = (
     *_EVERYWHERE,
-    checks.one_lane_each,
-    checks.reduce_has_no_ranges_yet,
-    checks.movement_fits_its_source,
-    checks.pad_fill_is_a_scalar,
-    checks.reduce_names_an_axis,
-    checks.indices_fit_their_tensor,
-    checks.tensors_have_a_shape,  # from here on shapes may be asked for
-    checks.shapes_agree,
-    checks.window_ends_at_its_base,
-    checks.written_values_fit,
-    checks.flag_is_a_scalar_int64,
+    tensors.one_lane_each,
+    tensors.reduce_has_no_ranges_yet,
+    tensors.movement_fits_its_source,
+    tensors.pad_fill_is_a_scalar,
+    tensors.reduce_names_an_axis,
+    tensors.indices_fit_their_tensor,
+    tensors.tensors_have_a_shape,  # from here on shapes may be asked for
+    tensors.shapes_agree,
+    tensors.window_ends_at_its_base,
+    tensors.written_values_fit,
+    tensors.flag_is_a_scalar_int64,
 )
 _KERNEL_CHECKS: Final[tuple[Check, ...]] = (
     *_EVERYWHERE,
-    checks.kernel_has_its_info,
-    checks.sink_holds_effects,
-    checks.loops_close_ranges,
-    checks.stores_close_their_ranges,
-    checks.no_open_ranges_at_the_sink,
-    checks.range_ids_differ,
-    checks.params_have_one_slot_each,
-    checks.indices_are_integers,
-    checks.index_is_into_storage,
-    checks.accesses_go_through_an_index,
-    checks.accesses_fit_their_index,
-    checks.loads_have_fallback_and_gate,
-    checks.streamed_stores_are_whole_vectors,
-    checks.reduce_has_no_axes_left,
+    kernels.kernel_has_its_info,
+    kernels.sink_holds_effects,
+    kernels.loops_close_ranges,
+    kernels.stores_close_their_ranges,
+    kernels.no_open_ranges_at_the_sink,
+    kernels.range_ids_differ,
+    kernels.params_have_one_slot_each,
+    accesses.indices_are_integers,
+    accesses.index_is_into_storage,
+    accesses.accesses_go_through_an_index,
+    accesses.accesses_fit_their_index,
+    accesses.loads_have_fallback_and_gate,
+    accesses.streamed_stores_are_whole_vectors,
+    kernels.reduce_has_no_axes_left,
 )
 _SCALAR_CHECKS: Final[tuple[Check, ...]] = (
     *_KERNEL_CHECKS,
-    checks.lane_ops_fit,
-    checks.matrices_fit_their_unit,
-    checks.no_lanes_ranges_left,
-    checks.no_launch_ranges_left,
-    checks.index_width_is_chosen,
-    checks.reads_are_loads,
-    checks.no_vector_indices,
+    lowered.lane_ops_fit,
+    lowered.matrices_fit_their_unit,
+    lowered.no_lanes_ranges_left,
+    lowered.no_launch_ranges_left,
+    lowered.index_width_is_chosen,
+    accesses.reads_are_loads,
+    accesses.no_vector_indices,
 )
 _NATIVE_CHECKS: Final[tuple[Check, ...]] = (
     *_SCALAR_CHECKS,
-    checks.validity_is_gates,
-    checks.no_functions_left,
+    accesses.validity_is_gates,
+    lowered.no_functions_left,
 )
 _NATIVE_TARGET_CHECKS: Final[tuple[TargetCheck, ...]] = (
-    checks.only_native_ops,
-    checks.only_native_dtypes,
+    lowered.only_native_ops,
+    lowered.only_native_dtypes,
 )
 
 _LOOP_LEAVES: Final = frozenset([Ops.CONST, Ops.VARIABLE, Ops.PARAM, Ops.RANGE])
@@ -172,10 +183,10 @@ SCHEDULE: Final = Form(
     (Ops.LINEAR,),
     frozenset([Ops.LINEAR, Ops.CALL, Ops.BUFFER, Ops.PARAM, Ops.SINK, Ops.COPY, Ops.PROGRAM]),
     (
-        checks.arg_fits_the_op,
-        checks.schedule_lists_calls,
-        checks.calls_name_storage,
-        checks.calls_fit_their_kernel,
+        args.arg_fits_the_op,
+        schedules.schedule_lists_calls,
+        schedules.calls_name_storage,
+        schedules.calls_fit_their_kernel,
     ),
 )
 LOOP: Final = Form(
@@ -185,10 +196,10 @@ LOOP: Final = Form(
     _LOOP_LEAVES | _LOOP_EFFECTS | _PORTABLE | _REDUCTIONS | {Ops.DEFINE, Ops.AFTER},
     (
         *_KERNEL_CHECKS,
-        checks.no_lanes_yet,
-        checks.index_is_unbounded,
-        checks.reduce_names_a_range,
-        checks.reduces_have_ranges_of_their_own,
+        lowered.no_lanes_yet,
+        accesses.index_is_unbounded,
+        kernels.reduce_names_a_range,
+        kernels.reduces_have_ranges_of_their_own,
     ),
 )
 VECTOR: Final = Form(
@@ -198,11 +209,11 @@ VECTOR: Final = Form(
     _LOOP_LEAVES | _LOOP_EFFECTS | _ELEMENTWISE | _LANES | _MEMORY | _REDUCTIONS,
     (
         *_KERNEL_CHECKS,
-        checks.lane_ops_fit,
-        checks.matrices_fit_their_unit,
-        checks.no_lanes_ranges_left,
-        checks.index_is_unbounded,
-        checks.reduce_names_a_range,
+        lowered.lane_ops_fit,
+        lowered.matrices_fit_their_unit,
+        lowered.no_lanes_ranges_left,
+        accesses.index_is_unbounded,
+        kernels.reduce_names_a_range,
     ),
 )
 SCALAR: Final = Form(
@@ -227,10 +238,10 @@ LINEAR: Final = Form(
     NATIVE.ops | {Ops.LINEAR, Ops.IF, Ops.ENDIF},
     (
         *_NATIVE_CHECKS,
-        checks.each_source_comes_first,
-        checks.loops_nest,
-        checks.values_stay_in_their_loop,
-        checks.sink_is_last,
+        lists.each_source_comes_first,
+        lists.loops_nest,
+        lists.values_stay_in_their_loop,
+        lists.sink_is_last,
     ),
     _NATIVE_TARGET_CHECKS,
 )
@@ -239,7 +250,7 @@ PROGRAM: Final = Form(
     "A compiled kernel: SINK in form NATIVE, its LINEAR, SOURCE and BINARY.",
     (Ops.PROGRAM,),
     frozenset([Ops.PROGRAM, Ops.SINK, Ops.LINEAR, Ops.SOURCE, Ops.BINARY]),
-    (checks.arg_fits_the_op, checks.program_has_its_parts),
+    (args.arg_fits_the_op, schedules.program_has_its_parts),
 )
 FORMS: Final = (TENSOR, SCHEDULE, LOOP, VECTOR, SCALAR, NATIVE, LINEAR, PROGRAM)
 
