@@ -101,38 +101,21 @@ class Convolution(Linear):
             _each(padding, num, "padding", 0),
             _each(output_padding, num, "output_padding", 0),
         )
-        kernel = weight._shape[2:]
-        spread = x._spread_out(steps)
-        reach = [g * (k - 1) for g, k in zip(gaps, kernel, strict=True)]
-        around = [(r - p, r - p + m) for r, p, m in zip(reach, less, more, strict=True)]
-        padded = spread._padded([(0, 0), (0, 0), *around])
-        inner, outer = weight._shape[0] // groups, weight._shape[1]
-        flipped = weight.flip(tuple(range(2, 2 + num)))
-        turned = flipped.reshape(groups, inner, outer, *kernel).transpose(1, 2)
-        result = padded._correlated(
-            turned.reshape(groups * outer, inner, *kernel), (1,) * num, gaps, groups
-        )
+        result = x._transposed(weight, steps, gaps, groups)
+        grown = [(-p, m - p) for p, m in zip(less, more, strict=True)]
+        result = result._padded([(0, 0), (0, 0), *grown])
         if bias is not None:
             result = result + bias.reshape(1, -1, *(1,) * num)
         return result.squeeze(0) if self.ndim == num + 1 else result
 
+    def _transposed(self, weight: Self, steps: Shape, gaps: Shape, groups: int) -> Self:
+        result = promote(self._dtype, weight._dtype, default_float=default_float())
+        wide = product_dtype(result)
+        summed = sliding.transposed(self.uop, weight.uop, steps, gaps, groups, wide)
+        return self._value(summed.cast(result))
+
     conv_transpose1d = conv_transpose2d
     conv_transpose3d = conv_transpose2d
-
-    def _spread_out(self, steps: Shape) -> Self:
-        """Zeros between the elements of the last axes, so that they stand *steps* apart."""
-        x = self
-        for i, step in enumerate(steps):
-            if step == 1:
-                continue
-            place = 2 + i
-            size = x._shape[place]
-            amounts = [(0, 0)] * x.ndim
-            amounts.insert(place + 1, (0, step - 1))
-            wide = x.unsqueeze(place + 1)._padded(amounts)
-            flat = wide._reshape((*x._shape[:place], size * step, *x._shape[place + 1 :]))
-            x = flat._slice(place, 0, max(0, (size - 1) * step + 1))
-        return x
 
     # ---- pooling --------------------------------------------------------------------------------
 

@@ -9,11 +9,18 @@ a convolution again, of the padded gradient with the reversed kernel:
 
     dx[n, c, h, w] = sum over o, i, j of dy[n, o, h - i, w - j] * k[o, c, i, j]
 
+With steps of s, dy would stand s apart with zeros between, most of the work for nothing. Elements
+of dx that leave the same remainder by s, a phase, read the same taps of the kernel, so each phase
+is a convolution with steps of 1; all are made as channels of one, and then put side by side:
+
+    dx[s q + r] = sum over j of dy[q - j] * k[s j + r]        (`transposed`)
+
 Source: V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", 2016, ch. 4.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -26,6 +33,8 @@ from pellucid.ir.uop import UOp
 
 MANY_USES = 64
 """A padded tensor of which each element is used as often is kept in memory."""
+MAX_MOVE = 4
+"""The largest step or gap of a convolution whose gradient is made as a whole."""
 _VIEWS = (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.CAST)
 
 
@@ -95,6 +104,63 @@ def correlate(x: UOp, weight: UOp, steps: Shape, gaps: Shape, groups: int, wide:
     return _summed(left, right, len(weight.known_shape) - 2)
 
 
+def transposed(x: UOp, weight: UOp, steps: Shape, gaps: Shape, groups: int, wide: DType) -> UOp:
+    """Put the kernel, times each element of (batch, in, n…), down *steps* apart, and add up.
+
+    The weight is (in, out / groups, k…), reversed on no axis; the result (batch, out, m…) with
+    m = (n - 1) * step + gap * (k - 1) + 1.
+    """
+    if any(s > 1 and g > 1 for s, g in zip(steps, gaps, strict=True)):
+        weight, gaps = _spread_out(weight, gaps), (1,) * len(gaps)
+    inner, out, *kernel = weight.known_shape
+    num = len(kernel)
+    inner //= groups
+    taps = tuple(-(-k // s) for k, s in zip(kernel, steps, strict=True))
+    more = ((0, t * s - k) for t, s, k in zip(taps, steps, kernel, strict=True))
+    whole = weight.pad(((0, 0), (0, 0), *more), 0)
+    pairs = (size for pair in zip(taps, steps, strict=True) for size in pair)
+    parts = whole.reshape((groups, inner, out, *pairs)).flip(tuple(range(3, 3 + 2 * num, 2)))
+    phases, places = range(4, 4 + 2 * num, 2), range(3, 3 + 2 * num, 2)
+    turned = parts.permute((0, 2, *phases, 1, *places))
+    turned = turned.reshape((groups * out * math.prod(steps), inner, *taps))
+    if math.prod(steps) > 1:
+        turned = UOp.make(Ops.CONTIGUOUS, turned)
+    around = ((g * (t - 1),) * 2 for t, g in zip(taps, gaps, strict=True))
+    made = correlate(
+        x.pad(((0, 0), (0, 0), *around), 0),
+        turned,
+        (1,) * num,
+        gaps,
+        groups,
+        wide,
+    )
+    if math.prod(steps) > 1:
+        made = UOp.make(Ops.CONTIGUOUS, made)  # a loop over dx would divide every index by s
+    batch, _, *columns = made.known_shape
+    beside = (place for i in range(num) for place in (2 + num + i, 2 + i))
+    lined = made.reshape((batch, groups * out, *steps, *columns)).permute((0, 1, *beside))
+    sizes = tuple(c * s for c, s in zip(columns, steps, strict=True))
+    less = zip(x.known_shape[2:], steps, kernel, gaps, strict=True)
+    kept = tuple((0, (n - 1) * s + g * (k - 1) + 1) for n, s, k, g in less)
+    flat = lined.reshape((batch, groups * out, *sizes))
+    return flat.shrink(((0, batch), (0, groups * out), *kept))
+
+
+def _spread_out(node: UOp, steps: Shape) -> UOp:
+    """Zeros between the elements of the last axes, so that they stand *steps* apart."""
+    for i, step in enumerate(steps):
+        *before, size = node.known_shape[: i + 3]
+        after = node.known_shape[i + 3 :]
+        kept, rest = tuple((0, n) for n in before), tuple((0, n) for n in after)
+        wide = node.reshape((*before, size, 1, *after))
+        wide = wide.pad(
+            (*((0, 0) for _ in kept), (0, 0), (0, step - 1), *((0, 0) for _ in rest)), 0
+        )
+        flat = wide.reshape((*before, size * step, *after))
+        node = flat.shrink((*kept, (0, (size - 1) * step + 1), *rest))
+    return node
+
+
 def _summed(left: UOp, right: UOp, num: int) -> UOp:
     """Multiply, and add up over channels and window: one reduction, whose axes become one."""
     shape = left.known_shape
@@ -131,21 +197,23 @@ def _left(
 
 
 class _Convolution(NamedTuple):
-    """What a sum was made of, with steps and gaps of 1."""
+    """What a sum was made of."""
 
     x: UOp
     left: UOp
     weight: UOp  # (1, groups, out, in, 1…, kernel…)
     kernel: Shape
+    steps: Shape
+    gaps: Shape
 
 
 @rules.differentiates_whole(Ops.REDUCE)
 def convolution(node: UOp, grad: UOp) -> dict[UOp, UOp] | None:
-    """The gradients of a convolution with steps of 1, by its tensor and its weight."""
+    """The gradients of a convolution, by its tensor and its weight."""
     found = _read(node)
     if found is None:
         return None
-    x, left, weight, kernel = found
+    x, left, weight, kernel, steps, gaps = found
     num, shape = len(kernel), left.known_shape
     batch, groups, out, inner, *_ = shape
     places = shape[4 : 4 + num]
@@ -153,14 +221,10 @@ def convolution(node: UOp, grad: UOp) -> dict[UOp, UOp] | None:
     by_weight = (spread * left).cast(grad.dtype)
     summed = (0, *range(4, 4 + num))
     by_weight = UOp.make(Ops.REDUCE, by_weight, arg=ReduceArg(Ops.ADD, summed))
-    around = ((0, 0), (0, 0), *((k - 1, k - 1) for k in kernel))
-    padded = grad.pad(around, 0)
-    if inner * math.prod(kernel) >= MANY_USES:
-        padded = UOp.make(Ops.CONTIGUOUS, padded)
-    turned = weight.reshape((groups, out, inner, *kernel)).permute((0, 2, 1, *range(3, 3 + num)))
-    turned = turned.reshape((groups * inner, out, *kernel)).flip(tuple(range(2, 2 + num)))
-    ones = (1,) * num
-    by_x = correlate(padded, turned, ones, ones, groups, grad.dtype)
+    turned = weight.reshape((groups, out, inner, *kernel)).reshape((groups * out, inner, *kernel))
+    by_x = transposed(grad, turned, steps, gaps, groups, grad.dtype)
+    rest = (n - m for n, m in zip(x.known_shape[2:], by_x.known_shape[2:], strict=True))
+    by_x = by_x.pad(((0, 0), (0, 0), *((0, n) for n in rest)), 0)
     return {x: by_x.cast(x.dtype), weight: by_weight.reshape(weight.known_shape)}
 
 
@@ -186,20 +250,33 @@ def _with_operands(left: UOp, right: UOp, num: int) -> _Convolution | None:
     kernel, places = shape[4 + num :], shape[4 : 4 + num]
     if math.prod(kernel) == 1 or weight.known_shape != (1, *shape[1:4], *(1,) * num, *kernel):
         return None
-    spatial = tuple(n + k - 1 for n, k in zip(places, kernel, strict=True))
-    wanted = (shape[0], shape[1] * shape[3], *spatial)
-    ones = (1,) * num
     for base in _below(left):
-        if base.known_shape == wanted:
-            made = _left(base, kernel, ones, ones, (shape[1], shape[3]), left.dtype)
+        found = base.known_shape
+        if len(found) != 2 + num or found[:2] != (shape[0], shape[1] * shape[3]):
+            continue
+        each = map(_moves, found[2:], kernel, places)
+        for moves in itertools.product(*each):
+            steps, gaps = tuple(s for s, _ in moves), tuple(g for _, g in moves)
+            made = _left(base, kernel, steps, gaps, (shape[1], shape[3]), left.dtype)
             if made.expand(shape) is left:
-                return _Convolution(base, left, weight, kernel)
+                return _Convolution(base, left, weight, kernel, steps, gaps)
     return None
 
 
+def _moves(size: int, taps: int, places: int) -> list[tuple[int, int]]:
+    """Which (step, gap) give *places* windows of *taps* elements along an axis of *size*."""
+    if size == places + taps - 1:  # almost always; further ones are also equal where places is 1
+        return [(1, 1)]
+    either = itertools.product(range(1, MAX_MOVE + 1), repeat=2)
+    return [(s, g) for s, g in either if (size - g * (taps - 1) - 1) // s + 1 == places]
+
+
 def _below(node: UOp) -> Iterator[UOp]:
-    """A node, and those that it is a view of."""
+    """A node, and those that it is a view of; a RESHAPE hides the one that it was made of."""
     yield node
+    *lead, columns, step = node.known_shape or (1, 1)
+    if node.op is Ops.PERMUTE and lead:  # elements of `in_phases`, put in line
+        yield node.reshape((*lead, columns * step))
     while node.op in _VIEWS:
         node = node.src[0]
         yield node

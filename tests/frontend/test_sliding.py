@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from pellucid import Tensor
 from pellucid.frontend import sliding
 from pellucid.ir import gradient as rules
+from pellucid.ir.op import Ops
 
 
 def integers(*shape: int) -> Tensor:
@@ -51,11 +53,47 @@ def test_gradients(
         np.testing.assert_array_equal(one, other)
 
 
-def test_only_convolutions_with_steps_of_one_are_read() -> None:
-    x, weight = integers(2, 3, 6, 7) * 1.0, integers(4, 3, 3, 3)
-    found = sliding._read(x.conv2d(weight, padding=1).uop)
-    assert found is not None
-    assert found.kernel == (3, 3)
-    assert sliding._read(x.conv2d(weight, stride=2).uop) is None
-    assert sliding._read(x.conv2d(weight, dilation=2).uop) is None
+@pytest.mark.parametrize(
+    ("given", "moves"),
+    [
+        ({"padding": 1}, ((1, 1), (1, 1))),
+        ({"stride": 2}, ((2, 2), (1, 1))),
+        ({"dilation": (1, 2)}, ((1, 1), (1, 2))),
+        ({"stride": (2, 1), "dilation": (1, 3), "padding": 3}, ((2, 1), (1, 3))),
+    ],
+)
+def test_a_convolution_is_read_from_its_sum(given: Any, moves: Any) -> None:
+    x, weight = integers(2, 3, 6, 8) * 1.0, integers(4, 3, 3, 3)
+    for _ in ("few uses of each element", "many, kept in phases"):
+        found = sliding._read(x.conv2d(weight, **given).uop)
+        assert found is not None
+        assert (found.steps, found.gaps, found.kernel) == (*moves, (3, 3))
+        weight = integers(64, 3, 3, 3)
     assert sliding._read(x.sum(3).uop) is None
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("steps", [1, 2, 3, (1, 3)])
+@pytest.mark.parametrize("gaps", [1, 2])
+def test_a_transposed_convolution_puts_kernels_down(groups: int, steps: Any, gaps: int) -> None:
+    x, weight = integers(2, 4, 3, 4), integers(4, 3, 2, 3)
+    got = x.conv_transpose2d(weight, stride=steps, dilation=gaps, groups=groups)
+    down, right = steps if isinstance(steps, tuple) else (steps, steps)
+    shape = (2, 3 * groups, 2 * down + gaps + 1, 3 * right + 2 * gaps + 1)
+    wanted = np.zeros(shape, np.float32)
+    values, kernel = x.numpy(), weight.numpy()
+    for i, j, c in np.ndindex(3, 4, 4):
+        group = slice(3 * (c // (4 // groups)), 3 * (c // (4 // groups)) + 3)
+        rows = slice(i * down, i * down + gaps + 1, gaps)
+        columns = slice(j * right, j * right + 2 * gaps + 1, gaps)
+        put = values[:, c, i, j, None, None, None] * kernel[c]
+        wanted[:, group, rows, columns] += put
+    np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+def test_the_gradient_of_steps_multiplies_no_zeros() -> None:
+    """Each tap of each window is used twice, but for taps that fill up a phase."""
+    x, weight = integers(1, 2, 16, 16), integers(32, 2, 4, 4)
+    by_x = x.conv2d(weight, stride=2).square().sum().gradient(x)[0]
+    sizes = [math.prod(node.known_shape) for node in by_x.uop.toposort() if node.op is Ops.MUL]
+    assert max(sizes) == 32 * 2 * 4 * 4 * 8 * 8  # windows reach one phase over each edge
