@@ -302,7 +302,10 @@ def survey(name: str, seconds: float) -> tuple[float, float, float, str]:
     theirs = [torch.from_numpy(array) for array in arrays]
     ours_of, theirs_of = _OurFunctions(), _TorchFunctions()
     step = jit(lambda *inputs: function(ours_of, *inputs))
-    call = lambda: function(theirs_of, *theirs)  # noqa: E731
+
+    def call() -> Any:
+        return function(theirs_of, *theirs)
+
     start = time.process_time()
     results = [np.asarray(result.numpy()) for result in _each(step(*ours))]
     first = time.process_time() - start
