@@ -341,3 +341,22 @@ def test_an_op_without_emitter_is_named(kernel: Kernel, make) -> None:
     kernel.effects.append(at(out, 0).store(UOp.make(Ops.EXP, UOp.const(FLOAT, 1.0))))
     with pytest.raises(CompileError, match=r"no emitter for this op: EXP \(float32\) -> float32"):
         make().render(kernel.linear(), ProgramInfo("kernel"))
+
+
+@pytest.mark.parametrize(
+    ("count", "lanes", "is_aligned"), [(15, 8, True), (14, 8, False), (15, 4, False), (8, 16, True)]
+)
+def test_the_stack_is_aligned_where_wide_accumulators_wait_there(
+    kernel: Kernel, count: int, lanes: int, is_aligned: bool
+) -> None:
+    """With 16 registers of 8 lanes; one vector and one number are loaded besides the sums."""
+    out, x = kernel.param(FLOAT, count * lanes), kernel.param(FLOAT, 4 * lanes)
+    for k in range(count):
+        value = at(x, loop(4, k) * lanes, lanes).load()
+        kernel.effects.append(
+            at(out, k * lanes, lanes).store(summed(accumulator(k, lanes), value, loop(4, k)))
+        )
+    linear = kernel.linear()
+    avx2 = Target(arch="x86-64", features=frozenset({"avx2", "fma"}))
+    text = LLVMRenderer(avx2).render(linear, kernel.info(linear))
+    assert ('"stackrealign"' in text) == is_aligned
