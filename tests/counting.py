@@ -20,3 +20,21 @@ def calls_in(function: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return count - 1
+
+
+def lines_in(function: Callable[[], object]) -> int:
+    """How many lines of Python a call of *function* runs: turns of a loop count, called or not."""
+    count = 0
+
+    def see(frame: object, event: str, arg: object) -> Callable[..., object]:
+        nonlocal count
+        count += event == "line"
+        return see
+
+    before = sys.gettrace()
+    sys.settrace(see)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    return count

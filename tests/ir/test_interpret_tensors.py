@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from pellucid.ir.arg import CheckArg, ReduceArg
 from pellucid.ir.interpret import evaluate, evaluate_all
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.uop import UOp, new_buffer
+from tests.counting import lines_in
 
 Array = npt.NDArray[Any]
 
@@ -149,16 +149,22 @@ def test_precise_mode_still_asks_for_bits() -> None:
 
 def test_ten_thousand_ops_and_shared_diamonds_are_quick() -> None:
     x, storage = tensor([0, 1], dtypes.float32)
-    chain = x
-    for _ in range(10_000):
-        chain = chain + 1.0
-    diamond = x
-    for _ in range(200):
-        diamond = diamond * diamond
-    start = time.process_time()
-    values = evaluate_all([chain, diamond], storage)
-    assert [v.tolist() for v in values] == [[10000.0, 10001.0], [0.0, 1.0]]
-    assert time.process_time() - start < 3
+
+    def lines(length: int, height: int) -> int:
+        chain = diamond = x
+        for _ in range(length):
+            chain = chain + 1.0
+        for _ in range(height):
+            diamond = diamond * diamond
+
+        def run() -> None:
+            values = evaluate_all([chain, diamond], storage)
+            assert [v.tolist() for v in values] == [[length, length + 1.0], [0.0, 1.0]]
+
+        return lines_in(run)
+
+    lines(10_000, 200)  # too deep for recursion
+    assert lines(1_000, 40) < 2.2 * lines(500, 20)
 
 
 def test_scalars_and_empty_shapes_are_ordinary() -> None:
