@@ -1,22 +1,20 @@
 """What the stages of a schedule hand on: drafts of kernels, and the plan that holds them.
 
 Draft    a kernel in the making: what it stores, over which ranges, what it reads, and why
+Inside   a value that a kernel makes for itself, a row at a time
 Plan     all drafts, and for every value that is computed on the way where it is wanted
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import field
-from typing import TYPE_CHECKING
 
 from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 from pellucid.schedule.facts import Facts
-from pellucid.schedule.views import Use
-
-if TYPE_CHECKING:
-    from pellucid.schedule.inside import Inside
+from pellucid.schedule.views import Index, Use, flat_index
 
 Step = tuple[tuple[UOp, Use], ...]
 """The sources that a value is computed from, and where each is read."""
@@ -76,6 +74,42 @@ class Draft:
         depth = {r: sum(r in leading for leading in self.leading) for r in self.ranges}
         self.ranges = tuple(sorted(self.ranges, key=lambda r: -depth[r]))
         return True
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Scores that a kernel makes: their draft, and for each of its RANGEs that of the kernel.
+
+    None stands for the RANGE along the row, for which there is a loop of its own. The row lies in
+    memory of its own, or in that of an earlier one (keep_rows.py).
+    """
+
+    draft: Draft
+    places: tuple[UOp | None, ...]
+    memory: Draft | None = None
+
+    @property
+    def bound(self) -> dict[UOp, UOp]:
+        """The RANGEs that are those of the kernel's outer loops."""
+        pairs = zip(self.draft.ranges, self.places, strict=True)
+        return {axis: place for axis, place in pairs if place is not None}
+
+    @property
+    def inner(self) -> tuple[UOp, ...]:
+        """The loops that fill a row."""
+        pairs = zip(self.draft.ranges, self.places, strict=True)
+        return tuple(axis for axis, place in pairs if place is None)
+
+    @property
+    def size(self) -> int:
+        """Elements of a row."""
+        return math.prod(int(r.src[0].arg) for r in self.inner)
+
+    def position(self, index: Index) -> UOp:
+        """Where in the row the element at *index*, one for each axis, is."""
+        axes = zip(self.draft.root.known_shape, self.draft.value_use[0], index, strict=True)
+        along = [(size, place) for size, own, place in axes if own in self.inner]
+        return flat_index(tuple(size for size, _ in along), tuple(place for _, place in along))
 
 
 @dataclass

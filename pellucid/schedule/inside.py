@@ -16,51 +16,13 @@ is done, and the caller plans again with scores as values like any other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 
-from pellucid.core.records import dataclass
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.schedule.draft import Draft, Plan
-from pellucid.schedule.views import Index, Use, flat_index
-
-
-@dataclass(frozen=True)
-class Inside:
-    """Scores that a kernel makes: their draft, and for each of its RANGEs that of the kernel.
-
-    None stands for the RANGE along the row, for which there is a loop of its own. The row lies in
-    memory of its own, or in that of an earlier one (keep_rows.py).
-    """
-
-    draft: Draft
-    places: tuple[UOp | None, ...]
-    memory: Draft | None = None
-
-    @property
-    def bound(self) -> dict[UOp, UOp]:
-        """The RANGEs that are those of the kernel's outer loops."""
-        pairs = zip(self.draft.ranges, self.places, strict=True)
-        return {axis: place for axis, place in pairs if place is not None}
-
-    @property
-    def inner(self) -> tuple[UOp, ...]:
-        """The loops that fill a row."""
-        pairs = zip(self.draft.ranges, self.places, strict=True)
-        return tuple(axis for axis, place in pairs if place is None)
-
-    @property
-    def size(self) -> int:
-        """Elements of a row."""
-        return math.prod(int(r.src[0].arg) for r in self.inner)
-
-    def position(self, index: Index) -> UOp:
-        """Where in the row the element at *index*, one for each axis, is."""
-        axes = zip(self.draft.root.known_shape, self.draft.value_use[0], index, strict=True)
-        along = [(size, place) for size, own, place in axes if own in self.inner]
-        return flat_index(tuple(size for size, _ in along), tuple(place for _, place in along))
+from pellucid.schedule.draft import Draft, Inside, Plan
+from pellucid.schedule.views import Index, Use
 
 
 def place_inside(plan: Plan, scores: Collection[UOp]) -> bool:

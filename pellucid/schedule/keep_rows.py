@@ -26,9 +26,8 @@ from dataclasses import field
 from pellucid.core.records import dataclass
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
-from pellucid.schedule.draft import Draft, Plan
+from pellucid.schedule.draft import Draft, Inside, Plan
 from pellucid.schedule.fuse import MAX_NODES, ROWS_PER_CORE
-from pellucid.schedule.inside import Inside
 from pellucid.schedule.views import Use
 
 MOST_STEPS = 64

@@ -30,8 +30,7 @@ from pellucid.ir.arg import (
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import substitute_free
 from pellucid.ir.uop import UOp
-from pellucid.schedule.draft import Draft, Plan, moved_to
-from pellucid.schedule.inside import Inside
+from pellucid.schedule.draft import Draft, Inside, Plan, moved_to
 from pellucid.schedule.order import Order
 from pellucid.schedule.share import Unit
 from pellucid.schedule.values import Values
