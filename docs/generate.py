@@ -30,6 +30,7 @@ from typing import Any
 import pellucid
 from pellucid.core.errors import error_table, error_tree
 from pellucid.core.options import options_table
+from pellucid.tools.tables import known_rules
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -292,22 +293,7 @@ def table_pages() -> Iterator[Page]:
     yield "Errors", "errors.md", errors_page()
     if op := module_or_none("pellucid.ir.op"):
         yield "Operations", "ops.md", ops_page(op.Ops)
-    if laws := known_laws():
-        yield "Laws", "laws.md", laws_page(laws)
-
-
-def known_laws() -> list[Any]:
-    """Import every family of laws, and give what they define."""
-    package, law = module_or_none("pellucid.ir.laws"), module_or_none("pellucid.ir.law")
-    if package is None or law is None:
-        return []
-    found: dict[str, Any] = {}
-    for info in pkgutil.iter_modules(package.__path__):
-        family = importlib.import_module(f"{package.__name__}.{info.name}")
-        for value in vars(family).values():
-            if isinstance(value, law.Rule):  # a law is a rule too
-                found.setdefault(value.name, value)
-    return list(found.values())
+    yield "Laws", "laws.md", laws_page(known_rules())
 
 
 def project_pages() -> Iterator[Page]:

@@ -26,11 +26,11 @@ from types import CodeType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from pellucid.ir.law import Rule
     from pellucid.ir.matcher import Place
+    from pellucid.ir.rule import Rule
 
 _PACKAGE: Final = "pellucid."
-_GENERATORS: Final = ("law", "matcher", "pattern", "equation", "op", "bytecode")
+_GENERATORS: Final = ("law", "rule", "matcher", "pattern", "equation", "op", "bytecode")
 """Modules of this folder whose text decides what a matcher looks like."""
 
 

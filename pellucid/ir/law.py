@@ -44,7 +44,6 @@ from pellucid.ir import bytecode
 from pellucid.ir.equation import (
     BuildWriter,
     Equation,
-    parameters_of,
     sides_of,
     variables_of,
     with_kinds_above,
@@ -52,56 +51,8 @@ from pellucid.ir.equation import (
 from pellucid.ir.matcher import MatcherWriter, Place, bound
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pattern import P, Pattern, orders, text_of
+from pellucid.ir.rule import Rule
 from pellucid.ir.uop import UOp, _const_key
-
-
-class Rule:
-    """A named rewrite: a pattern, and what is called with its captures."""
-
-    def __init__(self, pattern: Pattern, function: Callable[..., UOp | None], name: str) -> None:
-        self.pattern = pattern
-        self.function = function
-        self.name = name
-        self.fired = 0
-        self.parameters = parameters_of(function)
-        known = {*pattern.names(), "node", "ctx"}
-        if unknown := [p for p in self.parameters if p not in known]:
-            raise LawError(
-                f"{name} asks for {', '.join(unknown)}, which its pattern does not capture",
-                rows=[("pattern", text_of(pattern))],
-                help="name the part of the pattern, or use `node` or `ctx`",
-            )
-
-    @property
-    def needs_context(self) -> bool:
-        """True when what the rule does may depend on the context it is given."""
-        return "ctx" in self.parameters
-
-    @property
-    def doc(self) -> str:
-        """The first sentence of the docstring."""
-        return " ".join((self.function.__doc__ or "").split("\n\n")[0].split())
-
-    @property
-    def module(self) -> str:
-        """The module that the rule is written in."""
-        return self.function.__module__ or ""
-
-    @property
-    def family(self) -> str:
-        """The file the rule stands in: arithmetic, divmod …"""
-        return self.module.rpartition(".")[2]
-
-    @property
-    def called(self) -> Callable[..., UOp | None]:
-        """What a matcher calls with the captures."""
-        return self.function
-
-    def __call__(self, *given: Any, **named: Any) -> UOp | None:
-        return self.function(*given, **named)
-
-    def __repr__(self) -> str:
-        return f"<rule {self.name}: {text_of(self.pattern)}>"
 
 
 class Law(Rule):

@@ -27,7 +27,7 @@ from pellucid.ir.op import Op, Ops
 from pellucid.ir.pattern import Pattern
 
 if TYPE_CHECKING:
-    from pellucid.ir.law import Rule
+    from pellucid.ir.rule import Rule
 
 _RESERVED = ("ctx", "fired", "kind", "match", "n", "new", "same_float")
 Step: TypeAlias = tuple[str, str]  # ("if", test) or ("let", statement)

@@ -9,7 +9,7 @@ given. `simplify_movement` is for TENSOR form. What the rules are is in laws/, o
 
 from __future__ import annotations
 
-from pellucid.ir.law import Law, Rule, RuleSet
+from pellucid.ir.law import Law, RuleSet
 from pellucid.ir.laws import (
     arithmetic,
     bitwise,
@@ -26,6 +26,7 @@ from pellucid.ir.laws import (
 )
 from pellucid.ir.laws import divmod as quotients
 from pellucid.ir.rewrite import rewrite
+from pellucid.ir.rule import Rule
 from pellucid.ir.uop import UOp
 
 SIMPLIFY = RuleSet(

@@ -69,13 +69,14 @@ def stage_table(title: str, stages: Sequence[Any]) -> Table:
 
 def known_rules() -> list[Any]:
     """Every law and rule of every family, in the order of their files."""
-    from pellucid.ir import law, laws
+    from pellucid.ir import laws
+    from pellucid.ir.rule import Rule
 
     found: dict[str, Any] = {}
     for info in pkgutil.iter_modules(laws.__path__):
         family = importlib.import_module(f"{laws.__name__}.{info.name}")
         for value in vars(family).values():
-            if isinstance(value, law.Rule):  # a law is a rule too
+            if isinstance(value, Rule):  # a law is a rule too
                 found.setdefault(value.name, value)
     return list(found.values())
 

@@ -7,9 +7,10 @@ import pytest
 from pellucid.core.dtype import dtypes
 from pellucid.core.errors import LawError
 from pellucid.ir.arg import AxisKind, ReduceArg
-from pellucid.ir.law import Rule, RuleSet, rule
+from pellucid.ir.law import RuleSet, rule
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pattern import K, L, P, Pattern, X, Y, Z, orders
+from pellucid.ir.rule import Rule
 from pellucid.ir.uop import UOp
 
 R, J = UOp.range(4, 0), UOp.range(5, 1)

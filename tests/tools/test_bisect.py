@@ -12,8 +12,9 @@ from pellucid import Ops, UOp, dtypes, pipeline
 from pellucid.core.errors import CompileError
 from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind, KernelInfo, ParamArg, ReduceArg
-from pellucid.ir.law import Rule, RuleSet, rule
+from pellucid.ir.law import RuleSet, rule
 from pellucid.ir.rewrite import rewrite_once
+from pellucid.ir.rule import Rule
 from pellucid.ir.text import from_text
 from pellucid.tools.bisect import MACHINE_CODE, bisect, bisect_file
 from pellucid.tools.kernels import Kernel

@@ -32,7 +32,7 @@ class CRenderer(Renderer):
 
     def render(self, linear: UOp, info: ProgramInfo) -> str:
         """See `Renderer.render`."""
-        return CWriter(linear, info).text()
+        return CWriter(linear, info, emits).text()
 
     def join(self, texts: Sequence[str], names: Sequence[str]) -> str:
         """See `Renderer.join`."""

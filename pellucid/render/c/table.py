@@ -9,11 +9,7 @@ An emitter returns an expression, or None where it has written all that there is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from pellucid.render.c.writer import CWriter
 from pellucid.render.renderer import Emitters
-
-if TYPE_CHECKING:
-    from pellucid.render.c.writer import CWriter
 
 emits: Emitters[CWriter] = Emitters()

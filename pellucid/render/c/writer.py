@@ -16,7 +16,6 @@ from pellucid.ir.arg import AddrSpace, ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.render.c.inline import used_once_nearby
-from pellucid.render.c.table import emits
 from pellucid.render.c.types import c_literal, c_type, mask_dtype, stripped
 from pellucid.render.program import (
     SCRATCH_ALIGNMENT,
@@ -29,7 +28,7 @@ from pellucid.render.program import (
     streamed_bytes,
     value_of,
 )
-from pellucid.render.renderer import refusal
+from pellucid.render.renderer import Emitters, refusal
 
 _LONGEST_INLINE: Final = 60
 
@@ -37,8 +36,8 @@ _LONGEST_INLINE: Final = 60
 class CWriter:
     """Writes one function. Values that are used once, nearby, are written where they are used."""
 
-    def __init__(self, linear: UOp, info: ProgramInfo) -> None:
-        self.linear, self.info = linear, info
+    def __init__(self, linear: UOp, info: ProgramInfo, emits: Emitters[CWriter]) -> None:
+        self.linear, self.info, self.emits = linear, info, emits
         self.lines: list[str] = []
         self.texts: dict[UOp, str] = {}
         self.helpers: dict[str, str] = {}
@@ -218,7 +217,7 @@ class CWriter:
         """Write one item of the program."""
         if node.op in SILENT:
             return
-        emit = emits.find(node)
+        emit = self.emits.find(node)
         if emit is None or node.dtype.lanes & (node.dtype.lanes - 1):
             raise refusal(node, "c", self.info.name)
         if node.dtype.is_bool and node.dtype.lanes > 1:
