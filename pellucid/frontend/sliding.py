@@ -126,16 +126,13 @@ def transposed(x: UOp, weight: UOp, steps: Shape, gaps: Shape, groups: int, wide
     if math.prod(steps) > 1:
         turned = UOp.make(Ops.CONTIGUOUS, turned)
     around = ((g * (t - 1),) * 2 for t, g in zip(taps, gaps, strict=True))
-    made = correlate(
-        x.pad(((0, 0), (0, 0), *around), 0),
-        turned,
-        (1,) * num,
-        gaps,
-        groups,
-        wide,
-    )
-    if math.prod(steps) > 1:
-        made = UOp.make(Ops.CONTIGUOUS, made)  # a loop over dx would divide every index by s
+    padded = x.pad(((0, 0), (0, 0), *around), 0)
+    if out * math.prod(steps) * math.prod(taps) >= MANY_USES:
+        padded = UOp.make(Ops.CONTIGUOUS, padded)
+    made = correlate(padded, turned, (1,) * num, gaps, groups, wide)
+    if math.prod(steps) == 1:
+        return made  # of which a SHRINK may leave a part only
+    made = UOp.make(Ops.CONTIGUOUS, made)  # a loop over dx would divide every index by s
     batch, _, *columns = made.known_shape
     beside = (place for i in range(num) for place in (2 + num + i, 2 + i))
     lined = made.reshape((batch, groups * out, *steps, *columns)).permute((0, 1, *beside))

@@ -97,3 +97,16 @@ def test_the_gradient_of_steps_multiplies_no_zeros() -> None:
     by_x = x.conv2d(weight, stride=2).square().sum().gradient(x)[0]
     sizes = [math.prod(node.known_shape) for node in by_x.uop.toposort() if node.op is Ops.MUL]
     assert max(sizes) == 32 * 2 * 4 * 4 * 8 * 8  # windows reach one phase over each edge
+
+
+def test_the_gradient_of_a_padded_picture_is_made_for_the_picture_alone() -> None:
+    """Its sums run over 16 x 16 places and not 18 x 18; what they read is padded in memory."""
+    x, weight = integers(2, 16, 16, 16), integers(16, 16, 3, 3)
+    by_x = x.conv2d(weight, padding=1).square().sum().gradient(x)[0]
+    kernels = [call.src[0] for call in by_x.schedule_linear().src]
+    summed = [k for k in kernels if any(n.op is Ops.REDUCE for n in k.toposort())]
+    sizes = [
+        [int(n.src[0].arg) for n in kernel.toposort() if n.op is Ops.RANGE] for kernel in summed
+    ]
+    assert [sorted(found) for found in sizes] == [[2, 16, 16, 16, 144]] * 2
+    assert not any(n.op is Ops.WHERE for kernel in summed for n in kernel.toposort())
