@@ -220,9 +220,15 @@ def test_no_hint_where_it_would_not_help(sink: UOp, why: str) -> None:
 
 def test_outputs_beyond_the_caches_are_streamed() -> None:
     assert kinds(choose(kernels.elementwise(1 << 23), AVX2).actions) == [Action("stream", 0, 0)]
-    large = AVX2.with_changes({"l3_bytes": 1 << 29})
-    assert kinds(choose(kernels.elementwise(1 << 22), large).actions) == []
-    assert kinds(choose(kernels.elementwise(1 << 23), large).actions) == [Action("stream", 0, 0)]
+    assert kinds(choose(kernels.elementwise(1 << 21), AVX2).actions) == []
+
+
+@pytest.mark.parametrize("l3_bytes", [48 << 20, 1 << 29])
+def test_no_more_than_32_mb_of_a_large_cache_are_counted_on(l3_bytes: int) -> None:
+    """Two arrays are read and one is written, of 16 and of 8 MB; the larger cache holds all."""
+    large = AVX2.with_changes({"l3_bytes": l3_bytes})
+    assert kinds(choose(kernels.elementwise(1 << 22), large).actions) == [Action("stream", 0, 0)]
+    assert kinds(choose(kernels.elementwise(1 << 21), large).actions) == []
 
 
 def test_a_small_output_of_a_large_input_stays_in_cache() -> None:
