@@ -82,12 +82,9 @@ class _Fixpoint:
                 stack.append(_SOURCES)
                 stack += node.src[::-1]
                 continue
-            src = tuple([done[s] for s in node.src])
-            if src == node.src:
-                new = node
-            else:
+            new = node.over(done)
+            if new is not node:
                 made += 1
-                new = UOp(node.op, node.dtype, src, node.arg)
                 if origin.recording:
                     origin.inherit(node, new)
                 if new in done:
@@ -153,7 +150,7 @@ def rewrite_once(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
     done: dict[UOp, UOp] = {}
     order = root.toposort()
     for node in order:
-        new = node.with_sources(tuple([done[s] for s in node.src]))
+        new = node.over(done)
         matcher = rules.matcher(new.op)
         result = None if matcher is None else matcher(new, ctx)
         done[node] = new if result is None else result
@@ -195,7 +192,7 @@ def rewrite_top_down(root: UOp, rules: RuleSet, ctx: Any = None) -> UOp:
             stack.append(node)
             stack.extend(reversed(waiting))
             continue
-        made = new.with_sources(tuple([done[s] for s in new.src]))
+        made = new.over(done)
         if origin.recording:
             origin.inherit(node, made)
         done[node] = made

@@ -21,7 +21,7 @@ from pellucid.ir import origin
 from pellucid.ir.arg import RangeArg
 from pellucid.ir.laws.terms import Terms, sum_of, terms_of
 from pellucid.ir.op import Op, Ops
-from pellucid.ir.uop import UOp, kept, node_of
+from pellucid.ir.uop import UOp, kept
 
 _RANGE = Ops.RANGE
 Visit = Callable[[UOp], UOp]
@@ -41,12 +41,7 @@ def transform(root: UOp, visit: Visit, ops: Container[Op] | None = None) -> UOp:
     """
     done: dict[UOp, UOp] = {}
     for node in root.toposort():
-        source = node.src
-        after = node
-        if source:
-            sources = tuple([done[s] for s in source])
-            if sources != source:
-                after = node_of(node.op, node.dtype, sources, node.arg)
+        after = node.over(done)
         if ops is None or node.op in ops:
             after = visit(after)
         done[node] = after
@@ -213,7 +208,7 @@ def _substitute(root: UOp, mapping: dict[UOp, UOp], fresh: Fresh | None, memo: M
         if not _depends(node, mapping):
             done[node] = node
         elif not _binds(node):
-            done[node] = node.with_sources(tuple([done[s] for s in node.src]))
+            done[node] = node.over(done)
         else:
             done[node] = _rebind(node, mapping, fresh, memo)
         if origin.recording and done[node] is not node:

@@ -19,11 +19,12 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
+import operator
 import struct
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar, overload
 
 from pellucid.core.dtype import DType, Scalar, dtypes, to_scalar
@@ -241,6 +242,25 @@ class UOp(_Parts):
     def with_sources(self, src: tuple[UOp, ...]) -> UOp:
         """The node over other sources (itself when they are the same)."""
         return self if src == self.src else node_of(self.op, self.dtype, src, self.arg)
+
+    def over(self, done: Mapping[UOp, UOp]) -> UOp:
+        """The node over what *done* has for each of its sources (itself when they are the same).
+
+        Spelled out for one source and for two, as in a loop over a graph that is most of the time.
+        """
+        src = self.src
+        count = len(src)
+        if count == 2:
+            left, right = src
+            new_left, new_right = done[left], done[right]
+            if new_left is left and new_right is right:
+                return self
+            return node_of(self.op, self.dtype, (new_left, new_right), self.arg)
+        if count == 1:
+            (only,) = src
+            new = done[only]
+            return self if new is only else node_of(self.op, self.dtype, (new,), self.arg)
+        return self.with_sources(tuple([done[source] for source in src])) if count else self
 
     @staticmethod
     def make(op: Op, *src: UOp, arg: Any = None) -> UOp:
@@ -549,7 +569,7 @@ class UOp(_Parts):
         is_whole = self.op is Ops.SINK  # whose order is kept
         for node in self.toposort(None if is_whole else lambda n: n not in mapping):
             if node not in done:
-                done[node] = node.with_sources(tuple([done[s] for s in node.src]))
+                done[node] = node.over(done)
         return done[self]
 
 
@@ -566,9 +586,10 @@ def _merged(some: tuple[UOp, ...], others: tuple[UOp, ...]) -> tuple[UOp, ...]:
         return some
     if len(both) == len(others):
         return others
-    return tuple(sorted(both, key=lambda r: (r.arg.id, r.arg.kind.value)))
+    return tuple(sorted(both, key=_number_of))
 
 
+_number_of = operator.attrgetter("arg.id", "arg.kind._value_")
 _set_shape, _keep_kept, _keep_order = map(keeper, ("_shape", "_kept", "_order"))
 _ELEMENTWISE = Ops.ADD.group
 ConstArg = Scalar | tuple[Scalar, ...]

@@ -56,6 +56,6 @@ def map_nodes(root: UOp, change: Callable[[UOp], UOp | None]) -> UOp:
     """Rebuild the graph, sources first; *change* sees each rebuilt node and may replace it."""
     done: dict[UOp, UOp] = {}
     for node in root.toposort():
-        made = node.with_sources(tuple([done[s] for s in node.src]))
+        made = node.over(done)
         done[node] = change(made) or made
     return done[root]

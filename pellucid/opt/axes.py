@@ -45,34 +45,28 @@ def axes_of(sink: UOp) -> list[UOp]:
 @kept
 def _axes_of(sink: UOp) -> tuple[UOp, ...]:
     found: dict[UOp, None] = {}
-    # the order below a sink is kept: where there is one effect, it has that of the value too
-    seen: set[UOp] | None = set() if len(sink.src) > 1 or _is_group(sink.src) else None
-    for effect in sink.src:
-        _list_axes(effect, found, sink, seen)
+    left = iter(sink.toposort())  # what is below an effect stands in front of it
+    passed: set[UOp] = set()
+    for effect in _effects(sink, found):
+        for node in left if effect not in passed else ():
+            passed.add(node)
+            if node.op is Ops.REDUCE or node.op is Ops.END:
+                found.update(dict.fromkeys(node.src[1:]))
+            if node is effect:
+                break
     return tuple(found)
 
 
-def _is_group(effects: tuple[UOp, ...]) -> bool:
-    """True where the one effect is a GROUP, of ENDs perhaps."""
-    effect = effects[0] if effects else None
-    while effect is not None and effect.op is Ops.END:
-        effect = effect.src[0]
-    return effect is not None and effect.op is Ops.GROUP
-
-
-def _list_axes(effect: UOp, found: dict[UOp, None], sink: UOp, seen: set[UOp] | None) -> None:
-    """Note the axes of an effect; *seen*: what is below effects before it, if there are several."""
+def _effects(effect: UOp, found: dict[UOp, None]) -> Iterator[UOp]:
+    """What stands inside of all ENDs and GROUPs of an effect, once their ranges are noted."""
     if effect.op is Ops.END:
         found.update(dict.fromkeys(effect.src[1:]))
-        _list_axes(effect.src[0], found, sink, seen)
-    elif effect.op is Ops.GROUP:
+        yield from _effects(effect.src[0], found)
+    elif effect.op is Ops.GROUP or effect.op is Ops.SINK:
         for part in effect.src:
-            _list_axes(part, found, sink, seen)
+            yield from _effects(part, found)
     else:
-        nodes = sink.toposort() if seen is None else effect.toposort(seen=seen)
-        for node in nodes:
-            if node.op is Ops.REDUCE or node.op is Ops.END:
-                found.update(dict.fromkeys(node.src[1:]))
+        yield effect
 
 
 def describe_axes(sink: UOp) -> tuple[Axis, ...]:

@@ -61,7 +61,7 @@ def narrowed(root: UOp, facts: Facts) -> UOp:
         if missing:
             stack.extend(missing)
             continue
-        done[node] = node.with_sources(tuple([done[s] for s in node.src]))
+        done[node] = node.over(done)
     return done[root]
 
 
