@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pellucid.core.dtype import DType
-from pellucid.core.units import MATRIX_UNITS, MatrixUnit
+from pellucid.core.units import MATRIX_UNITS, MatrixUnit, keeps_values
 from pellucid.ir.arg import AxisKind
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id, rebuild, substitute_free
@@ -102,7 +102,7 @@ class _Expansion:
 
 
 def _read(side: UOp, dtype: DType) -> UOp:
-    """An operand in the type of the unit."""
-    while side.op is Ops.CAST:
+    """An operand in the type of the unit: what loses nothing on the way to the sum is left out."""
+    while side.op is Ops.CAST and keeps_values(side.src[0].dtype, side.dtype):
         side = side.src[0]
     return side if side.dtype is dtype else side.cast(dtype)

@@ -78,15 +78,24 @@ class MatrixUnit:
         >>> MATRIX_UNITS["pmaddwd_256"].takes(dtypes.int8, dtypes.uint8)
         True
         """
-        return _holds(self.left, left) and _holds(self.right, right)
+        return self.takes_as(self.left, left) and self.takes_as(self.right, right)
+
+    @staticmethod
+    def takes_as(wanted: DType, given: DType) -> bool:
+        """True where every value of *given* is one of *wanted*: integers, or the same type."""
+        return wanted is given or (wanted.is_int and keeps_values(given, wanted))
 
 
-def _holds(wide: DType, narrow: DType) -> bool:
-    """True where every value of *narrow* is one of *wide*."""
-    if wide is narrow:
-        return True
-    both_integers = wide.is_int and narrow.is_int
-    return both_integers and wide.min <= narrow.min and narrow.max <= wide.max
+def keeps_values(narrow: DType, wide: DType) -> bool:
+    """Tell whether every value of *narrow* is one of *wide*, both integers or both floats.
+
+    >>> keeps_values(dtypes.uint8, dtypes.int16), keeps_values(dtypes.int8, dtypes.uint8)
+    (True, False)
+    """
+    if narrow.is_float and wide.is_float:
+        exponents = narrow.exponent_bits <= wide.exponent_bits
+        return exponents and narrow.mantissa_bits <= wide.mantissa_bits
+    return narrow.is_int and wide.is_int and wide.min <= narrow.min and narrow.max <= wide.max
 
 
 def _dots() -> list[MatrixUnit]:

@@ -342,7 +342,7 @@ def _action_text(action: object) -> str:
     return f"{kind} axis {axis}{by}" if axis >= 0 else f"{kind}{by}"
 
 
-_OF_PARAMETERS = ("pack", "prefetch", "stream")
+_OF_PARAMETERS = ("offset", "pack", "prefetch", "stream")
 """Actions whose amount is the slot of a parameter."""
 
 

@@ -38,6 +38,7 @@ from collections.abc import Iterable, Sequence
 
 from pellucid.core.dtype import DType, dtypes, parse_dtype
 from pellucid.core.target import Target
+from pellucid.core.units import keeps_values
 from pellucid.ir.arg import Action, AddrSpace, AxisKind, DefineArg, RangeArg
 from pellucid.ir.op import Ops
 from pellucid.ir.pairs import is_of_pairs
@@ -52,7 +53,7 @@ from pellucid.opt.actions.legal import (
     require_free_order,
     require_loop,
 )
-from pellucid.opt.actions.units import Operand, operand_of, read_below
+from pellucid.opt.actions.units import Operand, factor_below, operand_of, side_of
 from pellucid.opt.axes import (
     all_ends,
     axes_of,
@@ -140,7 +141,7 @@ class _Copies:
             if operand is not None:
                 found[operand.side] = self._for_unit(operand)
             elif self.action.extra and isinstance(self.action.extra[0], str):
-                side = self._side(read)
+                side = side_of(read, self.users)
                 found[side] = self._as_asked(read, side)
             else:
                 value = self._converted(read)
@@ -158,7 +159,7 @@ class _Copies:
         buffer = new_buffer(self.action, operand.dtype, loops, self.define)
         self.define += 1
         places = dict(zip(inside, outer, strict=True)) | operand.places(inner)
-        value = substitute_free(operand.read, places)
+        value = substitute_free(operand.value, places)
         value = value if value.dtype is operand.dtype else value.cast(operand.dtype)
         filled = buffer.after(buffer.index(position(loops)).store(value).end(*loops))
         lanes = math.prod(operand.loops)
@@ -166,18 +167,13 @@ class _Copies:
         read = filled.index(place)
         return read if operand.side.dtype is read.dtype else read.cast(operand.side.dtype)
 
-    def _side(self, read: UOp) -> UOp:
-        """The last of the CASTs of a read that nothing else uses."""
-        while len(self.users[read]) == 1 and self.users[read][0].op is Ops.CAST:
-            read = self.users[read][0]
-        return read
-
     def _as_asked(self, read: UOp, side: UOp) -> UOp:
         """A copy in the type that the action names, which must lose nothing, along the sum."""
-        dtype = parse_dtype(self.action.extra[0])
-        value = read if read.dtype is dtype else read.cast(dtype)
-        if read_below(value) is None or read_below(side) is not read:
-            raise refuse(self.action, f"{dtype} does not keep the values of {read.dtype}")
+        dtype, found = parse_dtype(self.action.extra[0]), factor_below(side)
+        value = found[0] if found is not None else read
+        if found is None or not keeps_values(value.dtype, dtype):
+            raise refuse(self.action, f"{dtype} does not keep the values of {value.dtype}")
+        value = value if value.dtype is dtype else value.cast(dtype)
         strides = {r: stride_of(read.src[1], r) or 0 for r in read.ranges}
         inside = sorted(self._inside(read), key=lambda r: (r in self.reduced, -strides[r]))
         copy = self._fill(value, inside).index(position(inside))

@@ -62,9 +62,10 @@ def pad(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
 
 
 def _require_products(action: Action, node: UOp, axis: UOp) -> None:
-    """What is summed beyond the edge is 0, since both factors are read there."""
-    is_sum = node.arg.op is Ops.ADD and node.src[0].op is Ops.MUL and node.dtype.is_float
-    if not is_sum or not all(_is_read_along(side, axis) for side in node.src[0].src):
+    """What is summed beyond the edge is 0, since both factors are read there; of integers, one."""
+    is_sum = node.arg.op is Ops.ADD and node.src[0].op is Ops.MUL
+    found = [is_sum and _is_read_along(side, axis) for side in node.src[0].src]
+    if not (all(found) if node.dtype.is_float else any(found)):
         raise refuse(action, "it is reduced, and not to a sum of products of what is read along it")
 
 

@@ -46,7 +46,7 @@ def compute(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     place = end.src.index(axis)
     outside = {*end.ranges, *end.src[1 : place + 1]}
     inside = end.src[place + 1 :]
-    values = _values(end, outside)
+    values = values_inside(end, outside)
     if action.amount >= len(values):
         raise refuse(action, f"{len(values)} reductions depend on the loops inside of it")
     value = values[action.amount]
@@ -60,7 +60,7 @@ def compute(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     return sink.substitute({value: filled.index(position(own))})
 
 
-def _values(end: UOp, outside: set[UOp]) -> list[UOp]:
+def values_inside(end: UOp, outside: set[UOp]) -> list[UOp]:
     """The reductions of a nest that its inner loops compute, each in order of appearance."""
     around = {*end.ranges, *end.src[1:]}
     body = end.src[0].toposort(lambda n: n.op is not Ops.AFTER)

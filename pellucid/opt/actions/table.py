@@ -27,6 +27,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
     hoist(axis, n)     a reduced axis moves outside of all output loops but the first n
     compute(axis, n)   the nth reduction inside of the axis is computed there, in loops of its own,
                        and waits in memory (place.py)
+    offset(axis, s)    the factor that reads parameter s of 8 bits, in a sum of products over the
+                       axis, moves into the other type of 8 bits (offset.py)
     unit(axis, column) the innermost part of a sum of products is given to a matrix unit (units.py)
     prefetch(axis, s)  what the next turn of the axis touches of parameter s is asked for ahead
     stream(0, slot)    a parameter is written past the caches
@@ -76,6 +78,7 @@ from pellucid.opt.actions.legal import (
     require_output_at_top,
 )
 from pellucid.opt.actions.nests import each
+from pellucid.opt.actions.offset import offset
 from pellucid.opt.actions.overlap import overlap, require_no_overlap
 from pellucid.opt.actions.place import compute
 from pellucid.opt.actions.rows import stage
@@ -371,6 +374,7 @@ _STEPS: dict[str, Step] = {
     "unit": _unit,
     "pack": pack,
     "hoist": hoist,
+    "offset": offset,
     "overlap": overlap,
     "stage": stage,
     "prefetch": prefetch,

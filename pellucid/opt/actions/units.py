@@ -26,7 +26,7 @@ from pellucid.core.dtype import DType
 from pellucid.core.options import current_options
 from pellucid.core.records import dataclass
 from pellucid.core.target import Target
-from pellucid.core.units import MATRIX_UNITS, MatrixUnit
+from pellucid.core.units import MATRIX_UNITS, MatrixUnit, keeps_values
 from pellucid.ir.arg import Action, AxisKind, RangeArg
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
@@ -99,7 +99,7 @@ def _require_product(sink: UOp, action: Action, unit: MatrixUnit, axes: list[UOp
     (node,) = nodes
     if node.arg.op is not Ops.ADD or node.dtype is not unit.sum:
         raise refuse(action, f"{unit.name} gives a sum of {unit.sum}")
-    sides = operands(node, outputs[0])
+    sides = _factors(node, outputs[0])
     if sides is None:
         raise refuse(action, "what is summed is no product of two reads, one along the columns")
     left, right = sides
@@ -119,26 +119,44 @@ def operands(node: UOp, column: UOp) -> tuple[UOp, UOp] | None:
 
     None where that is not what is summed.
     """
+    sides = _factors(node, column)
+    return sides if sides is not None and all(s.op is Ops.INDEX for s in sides) else None
+
+
+def _factors(node: UOp, column: UOp) -> tuple[UOp, UOp] | None:
+    """The same, where a read may be changed by literals before it is converted."""
     if node.op is not Ops.REDUCE or node.src[0].op is not Ops.MUL:
         return None
-    sides = [read_below(side) for side in node.src[0].src]
-    moved = [s for s in sides if s is not None and column in s.ranges]
-    fixed = [s for s in sides if s is not None and column not in s.ranges]
+    sides = [found[0] for side in node.src[0].src if (found := factor_below(side))]
+    moved = [s for s in sides if column in s.ranges]
+    fixed = [s for s in sides if column not in s.ranges]
     return (fixed[0], moved[0]) if len(moved) == len(fixed) == 1 else None
 
 
 def read_below(side: UOp) -> UOp | None:
     """The INDEX below casts that lose nothing."""
-    while side.op is Ops.CAST and _keeps_values(side.src[0], side):
+    found = factor_below(side)
+    return found[0] if found is not None and found[0].op is Ops.INDEX else None
+
+
+def factor_below(side: UOp) -> tuple[UOp, UOp] | None:
+    """What is below casts that lose nothing, and the INDEX that it is made of, with literals.
+
+    None where there is more than one INDEX, or anything else.
+    """
+    while side.op is Ops.CAST and keeps_values(side.src[0].dtype, side.dtype):
         side = side.src[0]
-    return side if side.op is Ops.INDEX else None
+    read = side
+    while read.op is not Ops.INDEX:
+        if not _is_of_one(read):
+            return None
+        read = next(s for s in read.src if not s.is_const)
+    return side, read
 
 
-def _keeps_values(narrow: UOp, wide: UOp) -> bool:
-    a, b = narrow.dtype, wide.dtype
-    if a.is_float and b.is_float:
-        return a.exponent_bits <= b.exponent_bits and a.mantissa_bits <= b.mantissa_bits
-    return a.is_int and b.is_int and b.min <= a.min and a.max <= b.max
+def _is_of_one(node: UOp) -> bool:
+    """True for an elementwise op of one value and literals."""
+    return node.op.is_elementwise and [s.is_const for s in node.src].count(False) == 1
 
 
 def _marked(
@@ -168,10 +186,11 @@ def _marked(
 
 @dataclass(frozen=True)
 class Operand:
-    """A read that a unit takes, and *side*, the factor that it is once it is converted."""
+    """A read, the *value* of it that a unit takes, and *side*, the factor once it is converted."""
 
     unit: MatrixUnit
     read: UOp
+    value: UOp
     side: UOp
 
     @property
@@ -226,12 +245,19 @@ class Operand:
 
 def operand_of(read: UOp, users: Mapping[UOp, Sequence[UOp]]) -> Operand | None:
     """*read* as an operand of a unit; None where it is none, or is used for something else too."""
-    side = read
-    while len(users[side]) == 1 and users[side][0].op is Ops.CAST:
-        side = users[side][0]
-    products = users[side]
+    side = side_of(read, users)
+    products, found = users[side], factor_below(side)
     if len(products) != 1 or products[0].op is not Ops.MUL or len(users[products[0]]) != 1:
         return None
     node = users[products[0]][0]
     is_marked = node.op is Ops.REDUCE and node.arg.unit and node.src[0] is products[0]
-    return Operand(MATRIX_UNITS[node.arg.unit], read, side) if is_marked else None
+    if not is_marked or found is None:
+        return None
+    return Operand(MATRIX_UNITS[node.arg.unit], read, found[0], side)
+
+
+def side_of(read: UOp, users: Mapping[UOp, Sequence[UOp]]) -> UOp:
+    """The last of what is made of a read alone, by casts and with literals, for one use."""
+    while len(users[read]) == 1 and _is_of_one(users[read][0]):
+        read = users[read][0]
+    return read

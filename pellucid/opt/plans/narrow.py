@@ -15,8 +15,11 @@ panels is therefore large, a part of the third cache: with as many columns as ha
 1024 x 1024 x 1024 of bfloat16 took 1.3 times as long on AVX2, and 512 x 4096 x 512 twice. Wide
 panels and tiles ask for more than that cache gives, and stay in the second. The innermost part
 is a matrix unit where the target has one that takes the numbers (core/units.py), else products of
-vectors of the wide type. Sizes that do not fit are padded, which the copies resolve; a rest of the
-sum that is shorter than a unit's is added by plain products.
+vectors of the wide type. Sizes that do not fit are padded, which the copies resolve.
+
+Two matrices of int8 are no factors for the units of 8 bits, which take uint8 at the left. Where
+many rows use a column, the left one becomes uint8 (opt/actions/offset.py): what that adds is a sum
+of each column, made once for a group. Products of 16 bits instead take twice as long on AVX-512.
 
 Sources: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008; the
 design's cpu.md, sections 2 and 3.
@@ -31,6 +34,8 @@ from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp
+from pellucid.opt.actions.offset import OTHERS
+from pellucid.opt.actions.place import values_inside
 from pellucid.opt.actions.units import operands
 from pellucid.opt.axes import axes_of, end_of, reductions, size_of, stores_of, stride_of
 from pellucid.opt.cost import CYCLES_PER_US
@@ -44,8 +49,12 @@ LEAST_WORK = 4096
 """Smaller products are not worth a plan of their own."""
 LEAST_ROWS = 4
 """With fewer rows, copies of a matrix are used too seldom."""
+LEAST_USES = 24
+"""With fewer rows, what an offset adds to a column costs more than it saves; so for columns."""
 CONVERTING = 1.0
 """Rows are converted in about the time that so many panels of columns take (0.4 to 1.2)."""
+_SUMS = 4
+"""How many vectors of sums of columns are added to in turn."""
 _TILE = "each value loaded is used by several accumulators"
 _COPY = "numbers are converted while they are copied, once for many uses"
 
@@ -124,19 +133,36 @@ class _Narrow:
             work *= self.size(axis)
         return work
 
-    def unit(self, target: Target) -> MatrixUnit | None:
-        """The best matrix unit of the target for these numbers; tiles are asked for last."""
+    def unit(self, target: Target) -> tuple[MatrixUnit | None, tuple[UOp, ...]]:
+        """The best matrix unit of the target, and the sides that it needs offset.
+
+        Of two that add as many products, the one that needs no offset is better; tiles are asked
+        for last.
+        """
         relaxed = current_options().relaxed_float
+        found = []
         for unit in MATRIX_UNITS.values():
-            fits = unit.sum is self.node.dtype and unit.takes(self.left.dtype, self.right.dtype)
+            fits = unit.sum is self.node.dtype and unit.name in target.matrix_units
             allowed = relaxed or not unit.flushes_denormals
-            whole = self.size(self.inner) % unit.depth == 0 if unit.is_tile else True
             sizes = ((self.row, unit.rows), (self.column, unit.columns), (self.inner, unit.depth))
-            large = all(self.size(axis) >= size for axis, size in sizes)
-            if fits and allowed and whole and large and unit.name in target.matrix_units:
-                if may_use(unit):
-                    return unit
-        return None
+            filled = all(2 * self.size(axis) >= size for axis, size in sizes)
+            sides = self._offsets(unit)
+            if fits and allowed and filled and sides is not None:
+                found.append((unit, sides))
+        found.sort(key=lambda pair: (-pair[0].products, len(pair[1])))
+        return next((pair for pair in found if may_use(pair[0])), (None, ()))
+
+    def _offsets(self, unit: MatrixUnit) -> tuple[UOp, ...] | None:
+        """The sides that have to move into the other type of 8 bits; None where that is no help."""
+        found = []
+        wanted = ((self.left, unit.left, self.row), (self.right, unit.right, self.column))
+        for side, dtype, uses in wanted:
+            if unit.takes_as(dtype, side.dtype):
+                continue
+            if OTHERS.get(side.dtype) is not dtype or self.size(uses) < LEAST_USES:
+                return None
+            found.append(side)
+        return tuple(found)
 
 
 class _Plan:
@@ -144,7 +170,7 @@ class _Plan:
 
     def __init__(self, plan: Plan, product: _Narrow) -> None:
         self.kernel, self.product = plan, product
-        self.unit = product.unit(plan.target)
+        self.unit, self.offsets = product.unit(plan.target)
         target, total = plan.target, product.node.dtype
         self.lanes = self.unit.columns if self.unit else target.max_lanes(total.itemsize)
         if self.unit is not None and self.unit.is_tile:
@@ -163,6 +189,7 @@ class _Plan:
         plan, product = self.kernel, self.product
         row, column, inner = product.row.arg.id, product.column.arg.id, product.inner.arg.id
         self._order([*(r.arg.id for r in product.others), column, row])
+        added = self._offset(inner)
         together = self._group(plan.size(column))
         self._pad(column, together)
         tile_rows = self.unit.rows if self.unit else 1
@@ -175,6 +202,7 @@ class _Plan:
         if panel is not None:
             plan.do("swap", row, self._place(panel), "copies of the body stand inside of all loops")
         above = [r.arg.id for r in product.others] + ([group] if group is not None else [])
+        self._add_up(added, [*above, *([tile] if tile is not None else [])])
         levels = [*above, *(n for n in (tile, panel) if n is not None)]
         at_right = above[-1] if above else levels[0] if levels else None
         at_left = tile if tile is not None else at_right
@@ -210,8 +238,6 @@ class _Plan:
             self._copies(row)
             self._pack(at_left, self.product.left, (unit.left.name,))
         size = plan.size(inner)
-        if size % unit.depth:
-            inner = plan.do("split", inner, size // unit.depth * unit.depth, reason).inner
         turns, depth = self._split(inner, unit.depth, reason)
         vector, column = self._split(column, unit.columns, _TILE)
         if unit.rows > 1:
@@ -229,7 +255,52 @@ class _Plan:
             terms = longest_run(size) // (1 if unit.is_tile else unit.depth)
             nest(plan, [turns], max(2, terms))
 
-    # ---- steps
+    def _offset(self, inner: int) -> list[int]:
+        """Offset what the unit needs so; the axes of the sums that this adds."""
+        plan, unit = self.kernel, self.unit
+        self._pad(inner, unit.depth if unit is not None else 1)
+        added = []
+        for side in self.offsets:
+            assert unit is not None, "products without a unit need no offset"
+            added.append(next_range_id(plan.sink))
+            reason = f"{unit.name} takes {unit.left} and {unit.right}"
+            plan.do("offset", inner, side.src[0].arg.slot, reason)
+        return added
+
+    def _add_up(self, added: list[int], levels: list[int]) -> None:
+        """Sums of columns or rows alone are made once, as far outside as they may stand."""
+        for number in added:
+            for level in levels:
+                sum_of = self._number_of_value(number, level)
+                if sum_of is not None:
+                    self._sum_alone(number, level, sum_of)
+                    break
+
+    def _number_of_value(self, number: int, level: int) -> int | None:
+        """Which of the reductions inside of a loop closes an axis, counted as `compute` does."""
+        plan = self.kernel
+        axis, summed = plan.axis(level), plan.axis(number)
+        end = end_of(plan.sink, axis)
+        assert end is not None, "levels are loops of the output"
+        inside = values_inside(end, {*end.ranges, *end.src[1 : end.src.index(axis) + 1]})
+        return next((n for n, value in enumerate(inside) if summed in value.src[1:]), None)
+
+    def _sum_alone(self, number: int, level: int, value: int) -> None:
+        """Compute a sum of one side in loops of its own; what is contiguous becomes lanes."""
+        plan = self.kernel
+        known = {r.arg.id for r in axes_of(plan.sink)}
+        plan.do("compute", level, value, "it is the same for all that use it")
+        made = {r for r in axes_of(plan.sink) if r.arg.id not in known}
+        (node,) = (n for n in reductions(plan.sink) if not made.isdisjoint(n.src[1:]))
+        (read,) = (n for n in node.src[0].toposort() if n.op is Ops.INDEX)
+        near = [r for r in made if stride_of(read.src[1], r) == 1]
+        lanes = plan.target.max_lanes(node.dtype.itemsize)
+        if not near or (size_of(near[0]) or 1) < lanes:
+            return
+        pieces = plan.do("lanes", near[0].arg.id, lanes, "accesses are contiguous along it")
+        if near[0] not in node.src[1:] and pieces.outer is not None:
+            amount = min(_SUMS, plan.size(pieces.outer))
+            plan.do("upcast", pieces.outer, amount, "sums that do not wait for each other")
 
     def _place(self, number: int) -> int:
         return axes_of(self.kernel.sink).index(self.kernel.axis(number))
@@ -287,9 +358,29 @@ class _Plan:
         if level is None:
             return
         plan = self.kernel
+        known = next_range_id(plan.sink)
         plan.do("pack", level, read.src[0].arg.slot, _COPY, extra)
         innermost = next_range_id(plan.sink) - 1
-        lanes = min(plan.size(innermost), plan.target.max_lanes(2))
+        self._along_memory(list(range(known, innermost)))
+        itemsize = min(2, self.unit.left.itemsize) if self.unit is not None else 2
+        lanes = min(plan.size(innermost), plan.target.max_lanes(itemsize))
         lanes = 1 << (lanes.bit_length() - 1)
         if lanes > 1:
             plan.do("lanes", innermost, lanes, "the copy writes along memory")
+
+    def _along_memory(self, loops: list[int]) -> None:
+        """The loop of a copy that goes furthest in what it reads goes around the others.
+
+        Lines that follow each other are asked for ahead by the processor; those of a column of
+        panels of a matrix, which lie a row apart, come one by one, in thrice the time.
+        """
+        plan = self.kernel
+        if len(loops) < 2:
+            return
+        end = end_of(plan.sink, plan.axis(loops[0]))
+        assert end is not None, "a copy is made in loops"
+        (read,) = (n for n in end.src[0].src[1].toposort() if n.op is Ops.INDEX)
+        strides = [abs(stride_of(read.src[1], plan.axis(n)) or 0) for n in loops]
+        furthest = loops[strides.index(max(strides))]
+        if furthest != loops[0]:
+            plan.do("swap", loops[0], self._place(furthest), "it reads along memory")

@@ -61,7 +61,7 @@ class Plan:
         return Pieces(first if size // amount > 1 else None, first + 1, rest)
 
 
-_WHOLE = ("swap", "pack", "unit", "hoist", "block", "compute", "prefetch", "stream")
+_WHOLE = ("swap", "pack", "unit", "hoist", "block", "compute", "offset", "prefetch", "stream")
 """Actions whose amount is not the size of a part."""
 
 

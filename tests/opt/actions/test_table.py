@@ -155,8 +155,9 @@ def all_of(sink: UOp, *actions: Action) -> UOp:
             Action("tile", 0, 4),
             TARGET,
             "tile of axis 0 is refused: there is no such action; "
-            "actions are block, cascade, compute, each, group, hoist, lanes, local, overlap, pack, "
-            "pad, prefetch, split, stage, stream, swap, thread, unit, unroll, upcast",
+            "actions are block, cascade, compute, each, group, hoist, lanes, local, offset, "
+            "overlap, pack, pad, prefetch, split, stage, stream, swap, thread, unit, unroll, "
+            "upcast",
         ),
         (
             kernels.elementwise(),

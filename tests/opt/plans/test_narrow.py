@@ -11,19 +11,19 @@ from pellucid.core.dtype import DType, dtypes
 from pellucid.core.options import Context
 from pellucid.core.target import Target, may_use, parse_target
 from pellucid.core.units import MATRIX_UNITS
-from pellucid.ir.arg import AddrSpace
+from pellucid.ir.arg import Action, AddrSpace
 from pellucid.ir.form import LOOP
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
-from pellucid.opt.axes import axes_of, size_of
+from pellucid.opt.axes import axes_of, reductions, size_of
 from pellucid.opt.plans.heuristic import choose
 from pellucid.render import LLVMRenderer
 from tests.codegen.lowering import stages
 from tests.opt.actions.test_units import buffers_of, interpreted, product
 
 BYTES, WORDS, HALVES = ((d, d) for d in (dtypes.int8, dtypes.int16, dtypes.bfloat16))
-MIXED = (dtypes.uint8, dtypes.int8)
+MIXED, UNSIGNED = (dtypes.uint8, dtypes.int8), (dtypes.uint8, dtypes.uint8)
 AVX2 = "x86-64:avx2,fma"
 VNNI = "x86-64:avx512vnni,avx512bw,avx512bf16"
 AMX = "x86-64:amx-int8,amx-bf16,avx512bw"
@@ -53,13 +53,15 @@ CHOICES = {
     (AVX2, HALVES): "",
     ("x86-64:sse2", BYTES): "pmaddwd_128",
     ("x86-64:avxvnni", MIXED): "vpdpbusd_256",
-    ("x86-64:avxvnni", BYTES): "vpdpwssd_256",
+    ("x86-64:avxvnni", BYTES): "vpdpbusd_256",
     ("x86-64:avxvnniint8", BYTES): "vpdpbssd_256",
     (VNNI, MIXED): "vpdpbusd_512",
-    (VNNI, BYTES): "vpdpwssd_512",
+    (VNNI, BYTES): "vpdpbusd_512",
+    (VNNI, UNSIGNED): "vpdpbusd_512",
     (VNNI, HALVES): "vdpbf16ps_512",
     (AMX, BYTES): "tdpbssd",
     (AMX, MIXED): "tdpbusd",
+    (AMX, UNSIGNED): "tdpbuud",
     (AMX, HALVES): "tdpbf16ps",
     ("aarch64:dotprod", BYTES): "sdot_128",
     ("generic", BYTES): "",
@@ -76,9 +78,16 @@ def test_denormals_are_kept_unless_floats_may_be_relaxed() -> None:
     assert chosen(of(HALVES, 32, 128, 64), AMX) == ""
 
 
-def test_tiles_are_for_sizes_that_fill_them() -> None:
-    assert chosen(of(BYTES, 8, 128, 64), AMX) == "pmaddwd_512"
-    assert chosen(of(BYTES, 32, 100, 64), AMX) == "pmaddwd_512"
+def test_tiles_are_for_sizes_that_fill_half_of_them() -> None:
+    assert chosen(of(BYTES, 8, 100, 24), AMX) == "tdpbssd"
+    assert chosen(of(BYTES, 7, 100, 24), AMX) == "pmaddwd_512"
+    assert chosen(of(BYTES, 8, 31, 24), AMX) == "pmaddwd_512"
+
+
+def test_few_rows_or_columns_are_not_offset() -> None:
+    assert chosen(of(BYTES, 16, 64, 64), VNNI) == "vpdpwssd_512"
+    assert chosen(of(UNSIGNED, 64, 64, 16), VNNI) == "vpdpwssd_512"
+    assert chosen(of(MIXED, 16, 64, 64), VNNI) == "vpdpbusd_512"
 
 
 @pytest.mark.parametrize("granted", [True, False])
@@ -140,6 +149,41 @@ def test_groups_of_columns_are_shared_out_among_threads() -> None:
     assert threads == [32]
 
 
+def test_the_sums_of_an_offset_are_made_once_for_a_group() -> None:
+    plan = choose(of(BYTES, 64, 64, 64), target(VNNI))
+    fills = [n.src[1] for n in plan.sink.toposort() if n.op is Ops.AFTER]
+    (sums,) = (f for f in fills if f.op is Ops.END and f.src[0].src[0].dtype.scalar is dtypes.int32)
+    assert [a.kind for a in plan.actions if a.kind in ("offset", "compute")] == [
+        "offset",
+        "compute",
+    ]
+    assert not set(sums.ranges) & {r for r in axes_of(plan.sink) if size_of(r) == 11}  # of rows
+
+
+def test_copies_are_made_in_the_order_of_memory() -> None:
+    def outermost(sink: UOp) -> int | None:
+        large = target(VNNI).with_changes({"l2_bytes": 1 << 20})
+        after = choose(sink, large).sink
+        (fill,) = (
+            n.src[1]
+            for n in after.toposort()
+            if n.op is Ops.AFTER and n.src[0].dtype is dtypes.int8
+        )
+        return size_of(fill.src[1])
+
+    plain = of(MIXED, 32, 40, 128)
+    assert outermost(plain) == 10  # groups of four rows, of all panels
+
+
+def test_a_sum_that_is_no_multiple_of_the_unit_is_padded_in_the_copies() -> None:
+    plan = choose(of(BYTES, 64, 37, 64), target(VNNI))
+    assert Action("pad", 2, 4) in plan.actions
+    (total,) = (n for n in reductions(plan.sink) if n.arg.unit)
+    assert [size_of(r) for r in total.src[1:]] == [10, 4]
+    reads = total.src[0].toposort(lambda n: n.op is not Ops.AFTER)
+    assert not any(n.op is Ops.INDEX and len(n.src) > 2 for n in reads)
+
+
 SHAPES = {
     "even": (8, 16, 32),
     "odd": (5, 9, 19),
@@ -148,12 +192,31 @@ SHAPES = {
 }
 
 
+OFFSET = {
+    "even": (24, 8, 32),
+    "odd": (25, 9, 27),
+    "one panel": (26, 7, 24),
+}
+
+
+@pytest.mark.parametrize("shape", OFFSET)
+@pytest.mark.parametrize("types", [BYTES, UNSIGNED, MIXED[::-1]], ids=str)
+def test_offset_values_are_those_of_the_loops(types: tuple[DType, DType], shape: str) -> None:
+    sink = of(types, *OFFSET[shape])
+    assert "offset" in [action.kind for action in choose(sink, target(VNNI)).actions]
+    _check_values(sink, VNNI)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
     ("spec", "types"), [(AVX2, BYTES), (AVX2, HALVES), (VNNI, MIXED), (VNNI, HALVES)], ids=str
 )
 def test_values_are_those_of_the_loops(spec: str, types: tuple[DType, DType], shape: str) -> None:
-    sink = of(types, *SHAPES[shape])
+    _check_values(of(types, *SHAPES[shape]), spec)
+
+
+def _check_values(sink: UOp, spec: str) -> None:
+    """The interpreter gets the same from each form as from the plain loops."""
     arrays = buffers_of(sink)
     expected = interpreted(sink, arrays)
     with Context(relaxed_float=True):
@@ -163,8 +226,9 @@ def test_values_are_those_of_the_loops(spec: str, types: tuple[DType, DType], sh
                 assert np.array_equal(interpreted(graph, arrays), expected), name
 
 
-def test_values_of_tiles_are_those_of_the_loops() -> None:
-    sink = of(BYTES, 32, 64, 48)
+@pytest.mark.parametrize("shape", [(32, 64, 48), (9, 40, 21)])
+def test_values_of_tiles_are_those_of_the_loops(shape: tuple[int, int, int]) -> None:
+    sink = of(BYTES, *shape)
     arrays = buffers_of(sink)
     graph = stages(sink, target(AMX))[-1][2]
     assert any(n.op is Ops.MMA and n.arg == "tdpbssd" for n in graph.toposort())
@@ -181,8 +245,11 @@ def integers(shape: tuple[int, ...], kind: str, seed: int) -> np.ndarray:
     return numbers.astype(kind)
 
 
-@pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int8"), ("int16", "int16")])
-@pytest.mark.parametrize("shape", [(64, 64, 64), (33, 65, 47), (5, 100, 16)])
+PAIRS = [(a, b) for a in ("int8", "uint8") for b in ("int8", "uint8")]
+
+
+@pytest.mark.parametrize("kinds", [*PAIRS, ("int16", "int16")])
+@pytest.mark.parametrize("shape", [(64, 64, 64), (33, 65, 47), (5, 100, 16), (30, 3, 9)])
 def test_integer_matrices_add_up_in_int32(
     kinds: tuple[str, str], shape: tuple[int, int, int]
 ) -> None:
@@ -192,6 +259,33 @@ def test_integer_matrices_add_up_in_int32(
     assert np.array_equal(Tensor(a).matmul(Tensor(b), dtype="int32").numpy(), expected)
     turned = Tensor(np.ascontiguousarray(b.T)).T
     assert np.array_equal(Tensor(a).matmul(turned, dtype="int32").numpy(), expected)
+
+
+@pytest.mark.parametrize("kinds", PAIRS)
+def test_extreme_integers_add_up_in_int32(kinds: tuple[str, str]) -> None:
+    for left in (np.iinfo(kinds[0]).min, np.iinfo(kinds[0]).max):
+        for right in (np.iinfo(kinds[1]).min, np.iinfo(kinds[1]).max):
+            a, b = np.full((25, 259), left, kinds[0]), np.full((259, 33), right, kinds[1])
+            got = Tensor(a).matmul(Tensor(b), dtype="int32").numpy()
+            assert (got == 259 * int(left) * int(right)).all()
+
+
+def test_sums_of_offset_factors_wrap_in_int32() -> None:
+    a, b = np.full((24, 140_001), -128, np.int8), np.full((140_001, 16), -128, np.int8)
+    got = Tensor(a).matmul(Tensor(b), dtype="int32").numpy()
+    assert (got == 140_001 * 128 * 128 - 2**32).all()
+
+
+def test_a_quantised_layer_is_one_kernel() -> None:
+    x, w = integers((40, 70), "int8", 1), integers((70, 50), "int8", 2)
+    scale, bias = (np.random.default_rng(i).standard_normal(50).astype(np.float32) for i in (3, 4))
+    tensors = [Tensor(array).realize() for array in (x, w, scale, bias)]
+    left, right, factor, added = tensors
+    result = (left.matmul(right, dtype="int32").cast("float32") * factor + added).relu()
+    assert len(result.schedule_linear().src) == 1
+    total = x.astype(np.int32) @ w.astype(np.int32)
+    expected = np.maximum(total.astype(np.float32) * scale + bias, 0)
+    assert np.array_equal(result.numpy(), expected)
 
 
 def test_a_matrix_times_itself() -> None:
