@@ -48,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _read(arguments: list[str]) -> argparse.Namespace:
     """Read the command line; what follows `--` belongs to the program that is run."""
     parser = _parser()
+    if not arguments:
+        parser.print_help(sys.stderr)
+        parser.exit(2)
     if "--" not in arguments:
         return parser.parse_args(arguments)
     place = arguments.index("--")
@@ -110,6 +113,8 @@ def options_command(given: argparse.Namespace) -> int:
 
 def cache_command(given: argparse.Namespace) -> int:
     """Print where compiled kernels are kept and how many there are; empty it on request."""
+    from pellucid.tools.roofline import size_text
+
     folder = current_options().cache_dir
     if not folder:
         print("there is no cache on disk: PELLUCID_CACHE_DIR is empty")
@@ -117,7 +122,7 @@ def cache_command(given: argparse.Namespace) -> int:
     versions = sorted(Path(folder).glob("v[0-9]*"))
     files = [path for version in versions for path in version.rglob("*.bin")]
     size_bytes = sum(path.lstat().st_size for path in files)
-    print(f"{folder}: {len(files)} files, {size_bytes / 1e6:.1f} MB")
+    print(f"{folder}: {len(files)} files, {size_text(size_bytes)}")
     if given.clear:
         for version in versions:
             shutil.rmtree(version, ignore_errors=True)

@@ -59,6 +59,7 @@ def test_ops_devices_and_options_are_whole(capsys: Captured) -> None:
     assert "ready: llvm" in text
     text = printed(capsys, "options")
     assert all(f"PELLUCID_{name.upper()}" in text for name in Options.__slots__)
+    assert "PELLUCID_TARGET" in text
 
 
 def test_cache_is_counted_and_emptied(capsys: Captured) -> None:
@@ -67,6 +68,7 @@ def test_cache_is_counted_and_emptied(capsys: Captured) -> None:
     text = printed(capsys, "cache")
     assert text.startswith(folder)
     assert " 0 files" not in text
+    assert text.rstrip().endswith((" B", "KB"))
     assert "emptied" in printed(capsys, "cache", "--clear")
     assert " 0 files" in printed(capsys, "cache")
 
@@ -152,6 +154,13 @@ def test_the_installed_command_survives_a_closed_pipe() -> None:
     )
     assert done.stdout.startswith("operations")
     assert "Traceback" not in done.stderr
+
+
+def test_without_a_command_the_commands_are_listed(capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert left.value.code == 2
+    assert "each kernel of a program" in capsys.readouterr().err
 
 
 def test_the_package_itself_can_be_run() -> None:

@@ -319,8 +319,10 @@ def _read(name: str, text: str, variable: str) -> object:
     stripped = text.strip()
     try:
         return choice.tidy(choice.from_text(stripped))
-    except ValueError:
-        raise OptionError(variable, text, choice.sentence, at=None) from None
+    except ValueError as error:
+        reason = error.__cause__  # a file that cannot be read
+        advice = f"{reason.strerror}: {text}" if isinstance(reason, OSError) else None
+        raise OptionError(variable, text, choice.sentence, help=advice, at=None) from None
 
 
 def _warn_unknown(variable: str, name: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from pellucid.core.dtype import dtypes
+from pellucid.core.dtype import DType, dtypes
 from pellucid.core.errors import DTypeError
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import default_float
@@ -160,15 +160,14 @@ class Comparison(Arithmetic):
         >>> Tensor([1, 2]).masked_fill(Tensor([True, False]), 9).tolist()
         [9, 2]
         """
-        return self._select(~self._lift(mask, "masked_fill"), self, value)
+        condition = self._lift(mask, "masked_fill")
+        _chooses(condition._dtype, "masked_fill")
+        return self._select(~condition, self, value, "masked_fill")
 
-    def _select(self, condition: Self, if_true: Self, other: Operand) -> Self:
-        if not condition._dtype.is_bool:
-            raise DTypeError(
-                "where chooses by bools", came=condition._dtype, help="compare, as in x > 0"
-            )
-        left, right = if_true._pair(other, "where")
-        shape = arguments.broadcast(condition._shape, left.known_shape, name="where")
+    def _select(self, condition: Self, if_true: Self, other: Operand, name: str = "where") -> Self:
+        _chooses(condition._dtype, name)
+        left, right = if_true._pair(other, name)
+        shape = arguments.broadcast(condition._shape, left.known_shape, name=name)
         chosen = condition.uop.expand(shape).where(left.expand(shape), right.expand(shape))
         return self._value(chosen)
 
@@ -263,3 +262,9 @@ class Comparison(Arithmetic):
     def logical_not(self) -> Self:
         """True where self is 0."""
         return ~self.cast(dtypes.bool)
+
+
+def _chooses(dtype: DType, name: str) -> None:
+    """Errors: DTypeError where the condition of *name* is not made of bools."""
+    if not dtype.is_bool:
+        raise DTypeError(f"{name} chooses by bools", came=dtype, help="compare, as in x > 0")

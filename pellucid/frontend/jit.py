@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
-from pellucid.core.errors import JitError
+from pellucid.core.errors import ArgumentError, JitError
 from pellucid.core.records import dataclass
 from pellucid.engine import capture, history
 from pellucid.engine.capture import Listener
@@ -211,6 +211,8 @@ def jit(function: Callable[P, R]) -> Jit[P, R]:
     >>> [add_one(Tensor([i])).item() for i in range(4)]
     [1, 2, 3, 4]
     """
+    if not callable(function):
+        raise ArgumentError("jit captures a function", came=type(function).__name__)
     return Jit(function)
 
 

@@ -46,9 +46,12 @@ class Sorting(Convolution):
         >>> Tensor([3.0, 1.0, 2.0]).argsort().tolist()
         [1, 2, 0]
         """
+        return self._places(dim, descending, "argsort")
+
+    def _places(self, dim: int, descending: bool, name: str) -> Self:
         if self.ndim == 0:
             return self._value(UOp.const(dtypes.int64, 0))
-        place = arguments.axis(dim, self.ndim, "argsort")
+        place = arguments.axis(dim, self.ndim, name)
         turned = self.movedim(place, -1)
         key = _ordered(turned.uop)
         key = key ^ -1 if descending else key
@@ -62,7 +65,7 @@ class Sorting(Convolution):
         >>> values.tolist(), places.tolist()
         ([3, 2, 1], [0, 2, 1])
         """
-        places = self.argsort(dim, descending, stable)
+        places = self._places(dim, descending, "sort")
         return Found(self.contiguous() if self.ndim == 0 else self._at(dim, places), places)
 
     def topk(self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Found[Self]:

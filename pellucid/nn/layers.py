@@ -205,6 +205,10 @@ class BatchNorm2d(Module):
     def forward(self, *args: Any) -> Tensor:
         """Normalise by the batch when training, else by the running averages."""
         x: Tensor = args[0]
+        channels = self.running_mean.shape
+        if x.ndim < 2 or x.shape[1:2] != channels:
+            rows = [("tensor", x.shape), ("channels", *channels)]
+            raise ShapeError(f"{type(self).__name__} has its channels in axis 1", rows=rows)
         if self.training or not self.track_running_stats:
             axes = tuple(i for i in range(x.ndim) if i != 1)
             mean, var = x.mean(axes), x.var(axes, correction=0)

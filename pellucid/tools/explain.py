@@ -317,11 +317,11 @@ def _facts(one: Explained) -> Table:
     info = done.info
     applied = ", ".join(map(_action_text, info.applied)) or "none"
     made.add_row("optimised by", cell(applied))
-    made.add_row("key", cell(f"{kernel_key(kernel.ast)}, for saved actions", "dim"))
     for event, count in Counter((e.kind, e.reason) for e in done.decisions).items():
         kind, reason = event
-        times = f" ({count} times)" if count > 1 else ""
-        made.add_row("", cell(f"{kind}: {reason}{times}", "dim"))
+        often = f" ({_often(count)})" if count > 1 else ""
+        made.add_row("", cell(f"{kind}: {reason}{often}", "dim"))
+    made.add_row("key", cell(f"{kernel_key(kernel.ast)}, for saved actions", "dim"))
     if info.num_threads > 1:
         made.add_row("threads", str(info.num_threads))
     made.add_row("work", f"{info.flops} flop, {info.bytes} bytes of loads and stores (estimated)")
@@ -331,6 +331,10 @@ def _facts(one: Explained) -> Table:
         made.add_row("", cell(f"and {one.bound.others}", "dim"))
     made.add_row("size", f"{code_bytes(done.part(Ops.BINARY).arg)} bytes of instructions")
     return made
+
+
+def _often(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _action_text(action: object) -> str:
@@ -363,7 +367,7 @@ def search_table(report: SearchReport) -> Table:
         made.add_row("fast", cell(f"{duration(seconds)}, {family}: {listed}"))
     for what, counts in (("left out", report.pruned), ("refused", report.refused)):
         for reason, count in counts.most_common(_MOST_REASONS):
-            made.add_row(what, cell(f"{count} times: {reason}", "dim"))
+            made.add_row(what, cell(f"{_often(count)}: {reason}", "dim"))
     for actions, kind, reason in report.dropped[:_MOST_REASONS]:
         listed = ", ".join(map(_action_text, actions)) or "none"
         made.add_row(cell(kind, "red"), cell(f"{reason}, by actions: {listed}"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
 import pkgutil
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from pellucid.core.options import Options, current_options
+from pellucid.core.options import OTHER_VARIABLES, Options, current_options
 from pellucid.core.target import host_target
 
 
@@ -174,4 +175,7 @@ def options_tables() -> Table:
             cell(meta["choice"].sentence),
             cell(meta["doc"]),
         )
+    for variable, doc in OTHER_VARIABLES.items():
+        now_set = cell(os.environ.get(variable, ""))
+        made.add_row(cell(variable, "bold"), now_set, "", "", cell(doc.replace("`", "")))
     return made

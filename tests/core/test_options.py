@@ -233,6 +233,12 @@ def test_the_key_test_above_covers_every_option() -> None:
     assert covered == {field.name for field in dataclasses.fields(Options)}
 
 
+def test_a_file_of_actions_that_is_not_there_is_named() -> None:
+    with pytest.raises(OptionError) as caught:
+        options_from_environment({"PELLUCID_ACTIONS": "/nowhere/plans.txt"})
+    assert str(caught.value).endswith("help:     No such file or directory: /nowhere/plans.txt")
+
+
 def test_the_table_has_a_row_for_every_option() -> None:
     rows = options_table().splitlines()[2:]
     assert len(rows) == len(dataclasses.fields(Options)) + len(options.OTHER_VARIABLES)

@@ -57,6 +57,16 @@ def test_a_program_is_explained(program: str, capsys: pytest.CaptureFixture[str]
         assert word in printed
 
 
+def test_reasons_stand_under_what_they_are_reasons_of(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    explain_file(program)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    place = next(i for i, line in enumerate(lines) if line.startswith("optimised by"))
+    assert lines[place + 1].startswith("action: ")
+    assert any(line.startswith("key ") for line in lines[place + 2 :])
+
+
 def test_what_bounds_a_kernel_is_said_with_the_limits_of_the_machine(
     program: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
