@@ -5,6 +5,9 @@
     l1, l2, l3   sums of what fits into a cache, again and again
     read         sums of 64 MB        copy  64 MB to 64 MB        stream  the same, past the caches
 
+Memory is gone through in one go, and in several parts side by side (`streams`): processors ask
+ahead for each of them, and what is best differs between processors.
+
 All are one loop over `%n` steps, which the caller gives as the kernel's variable:
 
     entry: what is loaded once    loop: PHIs, then a step    done: what is stored at last
@@ -13,6 +16,7 @@ All are one loop over `%n` steps, which the caller gives as the kernel's variabl
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Final
 
 from pellucid.core.records import dataclass
@@ -22,7 +26,13 @@ FLOAT_BYTES: Final = 4
 STREAM_BYTES: Final = 64 << 20
 CACHED_BYTES: Final = 4 << 20
 """What one run reads from a cache, in as many turns as that takes."""
-UNROLL: Final = 8
+READ_STREAMS: Final = (1, 8, 16)
+COPY_STREAMS: Final = (1, 4)
+"""In how many parts memory is gone through side by side: the fastest way is what counts."""
+FMA_TURNS: Final = 4
+"""How often a step multiplies and adds to each vector."""
+COPIED: Final = 8
+"""How many vectors a step copies."""
 HEAD: Final = "define void @{name}(ptr %buffers, ptr %vars, i64 %thread, ptr %scratch) {{"
 
 
@@ -37,27 +47,41 @@ class Kernel:
     """Operations, or bytes, in all steps of one thread."""
 
 
-def fma_kernel(target: Target, steps: int = 20_000) -> Kernel:
-    """Independent fused multiply-adds, enough of them to hide their latency."""
-    width = _width(target)
-    count = 24 if target.num_vector_registers >= 32 else 12
+def fma_kernel(target: Target, steps: int = 5_000) -> Kernel:
+    """Independent fused multiply-adds, enough of them to hide their latency.
+
+    A step does each of them several times, so that counting steps takes no time of theirs.
+    """
+    width, count = _width(target), accumulators(target)
     v = f"<{width} x float>"
     fma = f"@llvm.fma.v{width}f32"
+
+    def times(i: int) -> str:
+        names = [f"%a{i}", *(f"%a{i}.{turn}" for turn in range(1, FMA_TURNS)), f"%b{i}"]
+        calls = [
+            f"  {new} = call {v} {fma}({v} {old}, {v} %m, {v} %m)" for old, new in pairwise(names)
+        ]
+        return "\n".join(calls)
+
     text = _looped(
         "fma",
         entry=f"""  %base = load ptr, ptr %buffers
   %p = getelementptr {v}, ptr %base, i64 %thread
   %m = load {v}, ptr %p""",
         phis=_lines(count, lambda i: f"  %a{i} = phi {v} [%m, %entry], [%b{i}, %loop]"),
-        step=_lines(count, lambda i: f"  %b{i} = call {v} {fma}({v} %a{i}, {v} %m, {v} %m)"),
+        step=_lines(count, times),
         done=_sum(v, count),
         before=f"declare {v} {fma}({v}, {v}, {v})",
     )
-    return Kernel("fma", text, steps, 2.0 * steps * count * width)
+    return Kernel("fma", text, steps, 2.0 * steps * FMA_TURNS * count * width)
 
 
 def read_kernel(
-    target: Target, threads: int, name: str = "read", size_bytes: int = STREAM_BYTES
+    target: Target,
+    threads: int,
+    name: str = "read",
+    size_bytes: int = STREAM_BYTES,
+    streams: int = 1,
 ) -> Kernel:
     """Sums of all elements, in as many accumulators as are loaded in a step.
 
@@ -65,39 +89,37 @@ def read_kernel(
     times.
     """
     width = _width(target)
-    v = f"<{width} x float>"
-    step_bytes = UNROLL * width * FLOAT_BYTES
-    steps = max(1, size_bytes // threads // step_bytes)
-    turns = max(1, CACHED_BYTES // (steps * step_bytes))
+    count = accumulators(target) if streams == 1 else streams
+    walk = _Walk(f"<{width} x float>", count, streams, size_bytes // threads, width)
+    turns = max(1, CACHED_BYTES // (walk.steps * walk.step_bytes))
     zero = "[zeroinitializer, %entry]"
+    adds = _lines(count, lambda i: f"  %b{i} = fadd {walk.v} %a{i}, %x{i}")
     text = _looped(
         name,
-        entry=_places(v, steps) + _target(v, "p", "%thread"),
-        phis=_lines(UNROLL, lambda i: f"  %a{i} = phi {v} {zero}, [%b{i}, %loop]"),
-        step=_loads(v, steps) + _lines(UNROLL, lambda i: f"  %b{i} = fadd {v} %a{i}, %x{i}"),
-        done=_sum(v, UNROLL),
+        entry=walk.first + _target(walk.v, "p", "%thread"),
+        phis=walk.phi + _lines(count, lambda i: f"  %a{i} = phi {walk.v} {zero}, [%b{i}, %loop]"),
+        step=f"{walk.loads}\n{adds}\n{walk.onward}",
+        done=_sum(walk.v, count),
     )
-    return Kernel(name, text, steps * turns, steps * turns * step_bytes)
+    return Kernel(name, text, walk.steps * turns, walk.steps * turns * walk.step_bytes)
 
 
-def copy_kernel(target: Target, threads: int, *, past_caches: bool) -> Kernel:
+def copy_kernel(target: Target, threads: int, *, past_caches: bool, streams: int = 1) -> Kernel:
     """One array copied to another, also by stores that do not read the line first."""
-    width = _width(target)
-    v, name = f"<{width} x float>", "stream" if past_caches else "copy"
-    steps = STREAM_BYTES // threads // (UNROLL * width * FLOAT_BYTES)
+    width, name = _width(target), "stream" if past_caches else "copy"
+    walk = _Walk(f"<{width} x float>", COPIED, streams, STREAM_BYTES // threads, width)
     hint = ", !nontemporal !0" if past_caches else ""
     alignment = width * FLOAT_BYTES
-    stores = f"""  %place = mul i64 %i, {UNROLL}
-{_lines(UNROLL, lambda i: f"  %j{i} = add i64 %place, {i}")}
-{_lines(UNROLL, lambda i: f"  %q{i} = getelementptr {v}, ptr %q, i64 %j{i}")}
-{_lines(UNROLL, lambda i: f"  store {v} %x{i}, ptr %q{i}, align {alignment}{hint}")}"""
+    stores = f"""{_lines(COPIED, lambda i: f"  %q{i} = getelementptr {walk.v}, ptr %q, i64 %k{i}")}
+{_lines(COPIED, lambda i: f"  store {walk.v} %x{i}, ptr %q{i}, align {alignment}{hint}")}"""
     text = _looped(
         name,
-        entry=_places(v, steps) + _target(v, "q", "%first"),
-        step=_loads(v, steps) + stores,
+        entry=walk.first + _target(walk.v, "q", "%first"),
+        phis=walk.phi,
+        step=f"{walk.loads}\n{stores}\n{walk.onward}",
         behind="!0 = !{i32 1}",
     )
-    return Kernel(name, text, steps, 2.0 * steps * UNROLL * width * FLOAT_BYTES)
+    return Kernel(name, text, walk.steps, 2.0 * walk.steps * walk.step_bytes)
 
 
 TILE_CONFIG = bytes([1, 0] + [0] * 14) + b"\x40\x00" * 8 + bytes(16) + bytes([16] * 8) + bytes(8)
@@ -167,6 +189,15 @@ def _lines(count: int, make: Callable[[int], str]) -> str:
     return "\n".join(make(i) for i in range(count))
 
 
+def accumulators(target: Target) -> int:
+    """How many sums are under way at once: enough for two units that take four cycles each.
+
+    >>> accumulators(Target(arch="x86-64", features=frozenset(["avx2", "fma"])))
+    12
+    """
+    return 24 if target.num_vector_registers >= 32 else 12
+
+
 def _width(target: Target) -> int:
     return max(target.vector_bytes, 16) // FLOAT_BYTES
 
@@ -178,14 +209,6 @@ def _sum(v: str, count: int) -> str:
   store {v} %s{count - 2}, ptr %p"""
 
 
-def _places(v: str, steps: int) -> str:
-    """%r: where the thread's part of the first buffer begins; %first: how far that is."""
-    return f"""  %from = load ptr, ptr %buffers
-  %first = mul i64 %thread, {steps * UNROLL}
-  %r = getelementptr {v}, ptr %from, i64 %first
-"""
-
-
 def _target(v: str, name: str, index: str) -> str:
     """A place in the second buffer."""
     return f"""  %out = getelementptr ptr, ptr %buffers, i64 1
@@ -193,11 +216,46 @@ def _target(v: str, name: str, index: str) -> str:
   %{name} = getelementptr {v}, ptr %target, i64 {index}"""
 
 
-def _loads(v: str, steps: int) -> str:
-    """%x0, %x1, …: the next vectors, from the beginning again after so many steps."""
-    return f"""  %turn = urem i64 %i, {steps}
-  %at = mul i64 %turn, {UNROLL}
-{_lines(UNROLL, lambda i: f"  %k{i} = add i64 %at, {i}")}
-{_lines(UNROLL, lambda i: f"  %r{i} = getelementptr {v}, ptr %r, i64 %k{i}")}
-{_lines(UNROLL, lambda i: f"  %x{i} = load {v}, ptr %r{i}")}
+class _Walk:
+    """A walk through a thread's part of the first buffer, some vectors in each step, in streams.
+
+    %at    which vector of each stream comes next; at the end of the streams, the first one again
+    %k0    the place of a vector of this step, in vectors from the beginning of the thread's part
+    %x0    the vector that is there
+    """
+
+    def __init__(self, v: str, count: int, streams: int, size_bytes: int, width: int) -> None:
+        self.v, self.count = v, count
+        self.step_bytes = count * width * FLOAT_BYTES
+        self.steps = max(1, size_bytes // self.step_bytes)
+        self.together = count // streams
+        """How many vectors of one stream follow each other in a step."""
+        self.length = self.steps * self.together
+
+    @property
+    def first(self) -> str:
+        """%r: where the thread's part begins; %first: how far that is."""
+        return f"""  %from = load ptr, ptr %buffers
+  %first = mul i64 %thread, {self.steps * self.count}
+  %r = getelementptr {self.v}, ptr %from, i64 %first
 """
+
+    phi = "  %at = phi i64 [0, %entry], [%later, %loop]\n"
+
+    @property
+    def loads(self) -> str:
+        count = self.count
+        return f"""{_lines(count, lambda i: f"  %k{i} = add i64 %at, {self._place(i)}")}
+{_lines(count, lambda i: f"  %r{i} = getelementptr {self.v}, ptr %r, i64 %k{i}")}
+{_lines(count, lambda i: f"  %x{i} = load {self.v}, ptr %r{i}")}"""
+
+    def _place(self, i: int) -> int:
+        """Where vector *i* of the first step is: the streams take turns."""
+        together, stream = divmod(i, self.count // self.together)
+        return stream * self.length + together
+
+    @property
+    def onward(self) -> str:
+        return f"""  %ahead = add i64 %at, {self.together}
+  %ends = icmp eq i64 %ahead, {self.length}
+  %later = select i1 %ends, i64 0, i64 %ahead"""
