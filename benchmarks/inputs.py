@@ -67,6 +67,15 @@ def matmul_bfloat16(sizes: Sizes, numbers: Numbers) -> Arrays:
     return {name: to_bfloat16_values(array) for name, array in matmul(sizes, numbers).items()}
 
 
+def matmul_int8(sizes: Sizes, numbers: Numbers) -> Arrays:
+    """Make two matrices of any numbers of 8 bits."""
+    m, k, n = sizes["m"], sizes["k"], sizes["n"]
+    return {
+        "a": numbers.integers(-128, 128, (m, k)).astype(np.int8),
+        "b": numbers.integers(-128, 128, (k, n)).astype(np.int8),
+    }
+
+
 def matmul_bias(sizes: Sizes, numbers: Numbers) -> Arrays:
     """Make two matrices and a bias for each column of their product."""
     made = matmul(sizes, numbers)

@@ -26,6 +26,11 @@ def matmul(f: Framework, v: Values) -> Any:
     return f.matmul(v["a"], v["b"])
 
 
+def matmul_int8(f: Framework, v: Values) -> Any:
+    """Multiply two matrices of int8, added up in int32."""
+    return f.matmul_int8(v["a"], v["b"])
+
+
 def matmul_bias_gelu(f: Framework, v: Values) -> Any:
     """Multiply, add a bias, and apply GELU (its tanh form, which all frameworks have)."""
     return f.gelu(f.matmul(v["a"], v["b"]) + v["bias"])

@@ -16,6 +16,7 @@ from benchmarks.frameworks import OWN
 from benchmarks.measure import Figure, Row, Verdict
 from benchmarks.plot import verdicts_svg
 from benchmarks.work import Measure, Ratio, Work
+from pellucid.core.units import MATRIX_UNITS
 
 QUIET_LOAD = 0.5
 DISTURBED = (
@@ -125,12 +126,21 @@ def allowed_text(verdict: Verdict) -> str:
 
 
 def compute_share(work: Work, figure: Figure, limits: Mapping[str, float]) -> float | None:
-    """Give the part of the multiply-add peak that is reached; the matrix unit's, for bfloat16."""
-    peak = limits.get("amx" if work.dtype == "bfloat16" and "amx" in limits else "fma")
+    """Give the part of the peak that is reached: of multiply-adds, or of a unit for the type."""
+    peak = limits.get(_unit_for(work, limits))
     if work.measure is not Measure.STEADY or not figure.best or not peak:
         return None
     flops = work.cost(work.sizes).flops
     return flops / figure.best / peak if flops else None
+
+
+def _unit_for(work: Work, limits: Mapping[str, float]) -> str:
+    """The limit of what does the products of a work."""
+    if work.dtype == "bfloat16" and "amx" in limits:
+        return "amx"
+    if work.dtype == "int8":
+        return next((n for n in MATRIX_UNITS if n in limits), "")
+    return "fma"
 
 
 def stream_share(work: Work, figure: Figure, limits: Mapping[str, float]) -> float | None:
@@ -259,7 +269,7 @@ def limits_text(limits: Mapping[str, float]) -> str:
     >>> limits_text({"fma": 1.17e11, "read": 3.1e10})
     'fma 117 GF/s, read 31.0 GB/s'
     """
-    units = {"fma": "GF/s", "amx": "GF/s"}
+    units = {"fma": "GF/s", "amx": "GF/s"} | dict.fromkeys(MATRIX_UNITS, "GOP/s")
     return ", ".join(
         f"{name} {_three_digits(value / 1e9)} {units.get(name, 'GB/s')}"
         for name, value in limits.items()

@@ -129,6 +129,12 @@ def _product_bfloat16(sizes: Sizes) -> Cost:
     return _product(sizes, item_bytes=2)
 
 
+def _product_int8(sizes: Sizes) -> Cost:
+    """Factors of one byte, sums of four."""
+    m, k, n = sizes["m"], sizes["k"], sizes["n"]
+    return Cost(2 * m * k * n, m * k + k * n + 4 * m * n)
+
+
 def _streams(reads: int, writes: int, flops: int) -> Callable[[Sizes], Cost]:
     """Cost of touching each element: arrays read and written, operations for an element."""
 
@@ -286,6 +292,18 @@ MATMULS = [
         _torch(1.0),
         dtype="bfloat16",
         tolerance=1e-2,
+        numpy_is_timed=False,
+    ),
+    Work(
+        "int8 matmul 1024",
+        models.matmul_int8,
+        inputs.matmul_int8,
+        {"m": 1024, "k": 1024, "n": 1024},
+        _TINY_PRODUCT,
+        _product_int8,
+        _torch(1.0),
+        dtype="int8",
+        tolerance=0.0,
         numpy_is_timed=False,
     ),
 ]

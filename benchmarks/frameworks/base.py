@@ -122,6 +122,10 @@ class Framework(ABC):
         """Multiply matrices."""
         return a @ b
 
+    def matmul_int8(self, a: Any, b: Any) -> Any:
+        """Multiply matrices of int8, added up in int32."""
+        raise Unavailable(f"{self.name} has no product of int8")
+
     def reshape(self, x: Any, shape: Sequence[int]) -> Any:
         """Give the same elements in another shape."""
         return x.reshape(tuple(shape))

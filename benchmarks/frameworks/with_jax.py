@@ -112,6 +112,9 @@ class Jax(Framework):
         result = self.nn.standardize(x, axis=-1, epsilon=1e-5)
         return result if weight is None else result * weight + bias
 
+    def matmul_int8(self, a: Any, b: Any) -> Any:
+        return self.np.matmul(a, b, preferred_element_type=self.np.int32)
+
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         return x @ weight.T + bias
 

@@ -66,6 +66,9 @@ class Tinygrad(TorchLike):
     def prepared(self, function: Function, values: Values) -> Step:
         return self._replayed(lambda: function(self, values).realize())
 
+    def matmul_int8(self, a: Any, b: Any) -> Any:
+        return a.matmul(b, dtype=self.tinygrad.dtypes.int32)
+
     def trained(self, loss: Function, values: Values, parameters: Sequence[str]) -> Step:
         adam = importlib.import_module("tinygrad.nn.optim").Adam
         for name in parameters:

@@ -78,6 +78,9 @@ class Torch(TorchLike):
     def layer_norm(self, x: Any, weight: Any, bias: Any) -> Any:
         return self.functional.layer_norm(x, x.shape[-1:], weight, bias)
 
+    def matmul_int8(self, a: Any, b: Any) -> Any:
+        return self.torch._int_mm(a, b)
+
     def linear(self, x: Any, weight: Any, bias: Any) -> Any:
         return self.functional.linear(x, weight, bias)
 

@@ -38,6 +38,8 @@ def program_info(sink: UOp, target: Target) -> ProgramInfo:
         * max(threads, default=1),
         applied=sink.arg.applied,
         units=tuple(sorted({n.arg for n in nodes if n.op is Ops.MMA})),
+        unit_ops=sum(_unit_ops(n) * times[n] for n in nodes if n.op is Ops.MMA)
+        * max(threads, default=1),
     )
 
 
@@ -68,6 +70,11 @@ def _run_counts(nodes: list[UOp]) -> dict[UOp, int]:
             count = counts[ranges] = math.prod(max(0, bounds(r).max + 1) for r in ranges)
         times[node] = count
     return times
+
+
+def _unit_ops(node: UOp) -> int:
+    """Multiplications and additions of integers by a matrix unit; of floats, they are flops."""
+    return 0 if node.dtype.is_float else 2 * MATRIX_UNITS[node.arg].products
 
 
 def _flops(node: UOp) -> int:

@@ -223,7 +223,7 @@ class ProgramInfo:
     param_sizes: elements of every slot.  param_dtypes: dtype names of every slot.
     variables: the symbolic values it takes, in the order of the `vars` argument.
     scratch_bytes: per-thread scratch.  flops, bytes: estimates of one run.
-    units: the matrix units that it executes.
+    units: the matrix units that it executes.  unit_ops: what those for integers do in one run.
     """
 
     name: str
@@ -238,3 +238,4 @@ class ProgramInfo:
     bytes: int = 0
     applied: tuple[Action, ...] = field(default=())
     units: tuple[str, ...] = ()
+    unit_ops: int = 0

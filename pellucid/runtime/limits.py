@@ -46,6 +46,8 @@ from pellucid.runtime.limits_kernels import (
     Kernel,
     amx_kernel,
     copy_kernel,
+    dot_kernel,
+    dot_units,
     empty_kernel,
     fma_kernel,
     read_kernel,
@@ -69,7 +71,8 @@ AT_LEAST: Final = 0.9
 class Limits:
     """What some threads can do at most in a second, and how long it takes to call a kernel.
 
-    rates: flops under "fma" and "amx", bytes under the names of ways through memory.
+    rates: flops under "fma" and "amx", additions and multiplications of integers under the names of
+    matrix units, bytes under the names of ways through memory.
     doubtful: the rates that other programs may have spoilt.
     """
 
@@ -203,6 +206,7 @@ def _works(threads: int) -> list[tuple[Kernel, Call]]:
     """The kernels of this machine, ready to run."""
     target = host_target()
     works = [(fma_kernel(target), [_filled(1024, 0.5)])]
+    works += [(dot_kernel(unit, target), [_filled(1024, 0.5)]) for unit in dot_units(target)]
     streams = [_filled(STREAM_BYTES // FLOAT_BYTES, 1.0) for _ in range(2)]
     sizes = _sizes_in_caches(target, threads)
     works += [(read_kernel(target, threads, name, size), streams) for name, size in sizes.items()]

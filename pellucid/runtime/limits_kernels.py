@@ -2,6 +2,7 @@
 
     fma          24 vectors, each multiplied and added to in a loop: nothing but fused multiply-adds
     matrix unit  four AMX tiles of bfloat16 products, where the CPU has them
+    vpdpbusd_512 and its like   24 vectors that an instruction for narrow integers adds products to
     l1, l2, l3   sums of what fits into a cache, again and again
     read         sums of 64 MB        copy  64 MB to 64 MB        stream  the same, past the caches
 
@@ -21,6 +22,7 @@ from typing import Final
 
 from pellucid.core.records import dataclass
 from pellucid.core.target import Target
+from pellucid.core.units import MATRIX_UNITS, MatrixUnit
 
 FLOAT_BYTES: Final = 4
 STREAM_BYTES: Final = 64 << 20
@@ -146,6 +148,61 @@ declare void @llvm.x86.tdpbf16ps(i8, i8, i8)""",
     return Kernel("amx", text, steps, 2.0 * steps * len(tiles) * 16 * 16 * 32)
 
 
+_DOTS: Final = {
+    "vpdpbusd_512": "llvm.x86.avx512.vpdpbusd.512",
+    "vpdpbusd_256": "llvm.x86.avx512.vpdpbusd.256",
+    "vpdpwssd_512": "llvm.x86.avx512.vpdpwssd.512",
+    "vpdpwssd_256": "llvm.x86.avx512.vpdpwssd.256",
+    "pmaddwd_512": "llvm.x86.avx512.pmaddw.d.512",
+    "pmaddwd_256": "llvm.x86.avx2.pmadd.wd",
+}
+"""What is measured of the units on vectors (core/units.py); `pmaddwd` leaves the addition to us."""
+
+
+def dot_units(target: Target) -> list[MatrixUnit]:
+    """For each type of operands, the unit on vectors of this machine that adds the most products.
+
+    >>> [unit.name for unit in dot_units(Target(arch="x86-64", features=frozenset(["avx2"])))]
+    ['pmaddwd_256']
+    """
+    known = target.units_of(_DOTS)
+    best: dict[str, MatrixUnit] = {}
+    for unit in MATRIX_UNITS.values():
+        if unit.name in known:
+            best.setdefault(unit.left.name, unit)
+    return list(best.values())
+
+
+def dot_kernel(unit: MatrixUnit, target: Target, steps: int = 5_000) -> Kernel:
+    """Independent sums of products of narrow integers, enough of them to hide their latency."""
+    count = accumulators(target)
+    v, adds = f"<{unit.columns} x i32>", not unit.name.startswith("pmaddwd")
+    operand = v if adds else f"<{2 * unit.columns} x i16>"
+    call = f"call {v} @{_DOTS[unit.name]}("
+
+    def step(i: int) -> str:
+        if adds:
+            return f"  %b{i} = {call}{v} %a{i}, {operand} %m, {operand} %m)"
+        # an operand that depends on the sum, so that the product is made in each turn
+        return f"""  %o{i} = bitcast {v} %a{i} to {operand}
+  %d{i} = {call}{operand} %o{i}, {operand} %m)
+  %b{i} = add {v} %d{i}, %z"""
+
+    operands = f"{v}, {operand}, {operand}" if adds else f"{operand}, {operand}"
+    text = _looped(
+        unit.name,
+        entry=f"""  %base = load ptr, ptr %buffers
+  %p = getelementptr {v}, ptr %base, i64 %thread
+  %z = load {v}, ptr %p
+  %m = load {operand}, ptr %p""",
+        phis=_lines(count, lambda i: f"  %a{i} = phi {v} [%z, %entry], [%b{i}, %loop]"),
+        step=_lines(count, step),
+        done=_sum(v, count, "add"),
+        before=f"declare {v} @{_DOTS[unit.name]}({operands})",
+    )
+    return Kernel(unit.name, text, steps, 2.0 * steps * count * unit.products)
+
+
 def empty_kernel() -> Kernel:
     """Nothing: what a call costs."""
     return Kernel("nothing", f"{HEAD.format(name='nothing')}\nret void\n}}", 1, 1.0)
@@ -202,10 +259,10 @@ def _width(target: Target) -> int:
     return max(target.vector_bytes, 16) // FLOAT_BYTES
 
 
-def _sum(v: str, count: int) -> str:
+def _sum(v: str, count: int, add: str = "fadd") -> str:
     """%b0 + %b1 + …, stored at %p."""
-    return f"""  %s0 = fadd {v} %b0, %b1
-{_lines(count - 2, lambda i: f"  %s{i + 1} = fadd {v} %s{i}, %b{i + 2}")}
+    return f"""  %s0 = {add} {v} %b0, %b1
+{_lines(count - 2, lambda i: f"  %s{i + 1} = {add} {v} %s{i}, %b{i + 2}")}
   store {v} %s{count - 2}, ptr %p"""
 
 

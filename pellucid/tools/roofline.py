@@ -4,10 +4,11 @@
         ->  memory 95 %, FMA 2 %, call 0 %    bound by memory: no cache holds 16.8 MB
 
 A share is the least time that one thing takes, over the time of a run: operations at the peak of
-fused multiply-adds; what is loaded and stored at the speed of the first cache; what is touched,
-each element once, at the speed of the smallest cache that holds it all; and a call that does
-nothing. The largest share names the bound. Where even that is small, latency or instructions that
-are not counted take the time: integers, comparisons, moves between lanes.
+fused multiply-adds, or of the unit for narrow integers that does them; what is loaded and stored at
+the speed of the first cache; what is touched, each element once, at the speed of the smallest cache
+that holds it all; and a call that does nothing. The largest share names the bound. Where even that
+is small, latency or instructions that are not counted take the time: other integers, comparisons,
+moves between lanes.
 
 A kernel of additions alone reaches half of the peak at most. Memory may come to more than 100 %
 where data stays in a cache from one run to the next.
@@ -24,6 +25,7 @@ from typing import Final
 from pellucid.core.dtype import parse_dtype
 from pellucid.core.records import dataclass
 from pellucid.core.target import Target
+from pellucid.core.units import MATRIX_UNITS
 from pellucid.ir.arg import ProgramInfo
 from pellucid.runtime.limits import Limits
 
@@ -95,6 +97,12 @@ def _shares(info: ProgramInfo, seconds: float, limits: Limits, target: Target) -
     value = info.flops / peak / seconds
     meaning = f"arithmetic: {value:.0%} of the FMA peak, {peak / 1e9:.3g} GFLOP/s"
     yield Share("FMA", value, _spaced(meaning))
+    for unit in info.units:
+        if unit in limits.rates:
+            value = info.unit_ops / limits.rates[unit] / seconds
+            rate = f"{limits.rates[unit] / 1e9:.3g} GOP/s"
+            meaning = f"arithmetic: {value:.0%} of the peak of {unit}, {rate}"
+            yield Share(unit, value, _spaced(meaning))
     touched = touched_bytes(info)
     level = level_of(touched, info.num_threads, target)
     yield _memory("l1", max(info.bytes, touched if level == "l1" else 0), seconds, limits)
@@ -156,7 +164,8 @@ def limits_text(limits: Limits) -> str:
     levels = (name for name in _LEVELS if name in rates)
     ways = [f"{_LEVELS[name]} {rates[name] / 1e9:.3g} GB/s" for name in levels]
     plural = "s" if limits.threads != 1 else ""
-    parts = [f"FMA {rates['fma'] / 1e9:.3g} GFLOP/s", *ways]
+    units = [f"{n} {rates[n] / 1e9:.3g} GOP/s" for n in MATRIX_UNITS if n in rates]
+    parts = [f"FMA {rates['fma'] / 1e9:.3g} GFLOP/s", *units, *ways]
     parts.append(f"memory {limits.memory / 1e9:.3g} GB/s")
     parts.append(f"a call {limits.call_seconds * 1e6:.2g} us")
     doubt = "; too low, perhaps: other programs ran" if limits.doubtful else ""

@@ -65,6 +65,7 @@ def test_every_line_that_is_asked_for_has_a_work() -> None:
         "matmul 256 of 64",
         "matvec 1x4096x4096",
         "bf16 matmul 1024",
+        "int8 matmul 1024",
         "fused elementwise 16M",
         "exp 4M",
         "sum all 16M",

@@ -236,4 +236,5 @@ def test_every_kernel_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     for threads in (1, 2):
         found = module.measured(threads, 0.0)
         assert {"fma", "l1", "l2", "read", "copy", "stream"} <= set(found.rates)
+        assert {unit.name for unit in limits_kernels.dot_units(host_target())} <= set(found.rates)
         assert all(rate > 0 for rate in found.rates.values())

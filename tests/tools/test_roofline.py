@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pellucid.core.target import Target
@@ -26,6 +28,16 @@ def info(elems: int, *, flops: int = 0, passes: int = 1, threads: int = 1) -> Pr
         flops=flops,
         bytes=4 * elems * passes,
     )
+
+
+def test_units_for_integers_have_a_peak_of_their_own() -> None:
+    limits = Limits(1, RATES | {"vpdpbusd_512": 5e11}, call_seconds=1e-6)
+    kernel = replace(info(1000), units=("vpdpbusd_512",), unit_ops=200_000_000)
+    found = bound_of(kernel, 5e-4, limits, TARGET)
+    assert found.short == "vpdpbusd_512 80 %"
+    assert found.sentence == "arithmetic: 80 % of the peak of vpdpbusd_512, 500 GOP/s"
+    assert "vpdpbusd_512 500 GOP/s" in limits_text(limits)
+    assert bound_of(kernel, 5e-4, LIMITS, TARGET).short.startswith("other"), "it was not measured"
 
 
 @pytest.mark.parametrize(

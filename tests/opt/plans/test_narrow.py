@@ -18,6 +18,7 @@ from pellucid.ir.uop import UOp
 from pellucid.ir.verify import verify
 from pellucid.opt.axes import axes_of, reductions, size_of
 from pellucid.opt.plans.heuristic import choose
+from pellucid.pipeline import render_kernel
 from pellucid.render import LLVMRenderer
 from tests.codegen.lowering import stages
 from tests.opt.actions.test_units import buffers_of, interpreted, product
@@ -233,6 +234,11 @@ def test_values_of_tiles_are_those_of_the_loops(shape: tuple[int, int, int]) -> 
     graph = stages(sink, target(AMX))[-1][2]
     assert any(n.op is Ops.MMA and n.arg == "tdpbssd" for n in graph.toposort())
     assert np.array_equal(interpreted(graph, arrays), interpreted(sink, arrays))
+
+
+def test_what_a_unit_does_is_counted() -> None:
+    made = render_kernel(of(MIXED, 24, 64, 64), LLVMRenderer(parse_target(VNNI)))
+    assert (made.info.units, made.info.unit_ops) == (("vpdpbusd_512",), 2 * 24 * 64 * 64)
 
 
 # ---- from user code ----------------------------------------------------------------------------
