@@ -62,6 +62,27 @@ def test_ops_devices_and_options_are_whole(capsys: Captured) -> None:
     assert "PELLUCID_TARGET" in text
 
 
+def test_a_device_without_its_compiler_is_not_ready(
+    capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CC", raising=False)
+    text = " ".join(printed(capsys, "devices").split())
+    assert "CPU:C c the C renderer needs a C compiler, and there is none" in text
+    assert "ready: llvm" in text
+
+
+def test_tables_are_written_in_whatever_letters_there_are() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "pellucid", "pipeline"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"plan_memory" in ran.stdout
+    assert ran.stdout.isascii()
+
+
 def test_cache_is_counted_and_emptied(capsys: Captured) -> None:
     (Tensor([1.0, 2.0]).realize() * 3.71828).realize()
     folder = current_options().cache_dir

@@ -61,6 +61,16 @@ class _CPUDevice:
 
         return f"c {toolchain_c.compiler_key(self.target)}"
 
+    def need_compiler(self) -> None:
+        """Return if the compiler is there. Errors: ToolchainError saying how to get it."""
+        if self.renderer_name == "llvm":
+            if toolchain_llvm.llvm_version() == "missing":
+                toolchain_llvm.import_llvm()
+            return
+        from pellucid.runtime import toolchain_c
+
+        toolchain_c.compiler_command()
+
     def compile(self, source: str, name: str) -> bytes:
         """Compile the text of one or more kernels to an object, or find it in the disk cache.
 

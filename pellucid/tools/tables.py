@@ -140,6 +140,7 @@ def devices_table() -> Table:
     for name in Device:
         device = Device[name]
         try:
+            device.need_compiler()
             state = cell(f"ready: {' '.join(device.compiler_key.split()[:2])}", "green")
         except ToolchainError as error:
             state = cell(f"{error.problem}\n{error.help}", "red")
