@@ -12,13 +12,11 @@ errors of rounding are taken up by the others.
 The reductions of arguments need pi and ln 2 in pieces; they are computed here too.
 """
 
-# ruff: noqa: E731  (a table of one-line functions)
-
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import mpmath
 import numpy as np
@@ -39,10 +37,7 @@ def fit(
     grid = [middle - half * mpmath.cos(mp.pi * (2 * k + 1) / (2 * NODES)) for k in range(NODES)]
     wanted, weights = [value(x) for x in grid], [weight(x) for x in grid]
     found = []
-    for one_by_one in (
-        0,
-        ONE_BY_ONE,
-    ):  # fixing powers fails where a polynomial without them must be 0
+    for one_by_one in (0, ONE_BY_ONE):  # fixing powers fails where all others must be 0
         fixed: list[float] = []
         while len(fixed) <= degree:
             rest = [float(c) for c in remez(grid, wanted, weights, fixed, degree)]
@@ -138,126 +133,123 @@ def turns(shift: int) -> list[float]:
     return parts
 
 
-def series(function: Function, terms: Callable[[mpf], mpf], near: float) -> Function:
-    """*function*, or its limit where it would divide by nearly zero."""
-    return lambda x: terms(x) if abs(x) < near else function(x)
+LN2_HALF: Final = 0.34658
+LOG_LOW, LOG_HIGH = float(mpmath.sqrt(mpf(1) / 2)) - 1, float(mpmath.sqrt(2)) - 1
+ATANH_HIGH: Final = (LOG_HIGH / (LOG_HIGH + 2)) ** 2
+ABOVE_ZERO: Final = 1e-12
+"""Where an interval begins whose function would divide by zero at zero."""
+CENTRE: Final = 1.5
+"""Of the argument of log(erfc)."""
+
+log, log1p, expm1, erf, erfc = mpmath.log, mpmath.log1p, mpmath.expm1, mpmath.erf, mpmath.erfc
+root, power, sin, cos = mpmath.sqrt, mpmath.power, mpmath.sin, mpmath.cos
 
 
-SQRT_HALF, SQRT_TWO = float(mpmath.sqrt(mpf(1) / 2)), float(mpmath.sqrt(2))
-LN2_HALF = 0.34658
-one = mpf(1)
+class Job(NamedTuple):
+    """A polynomial that stands for *value* on an interval, with errors weighed by *weight*.
+
+    single, double: its degrees for float32 and float64; None where it is not needed.
+    """
+
+    name: str
+    value: Function
+    weight: Function
+    low: float
+    high: float
+    single: int | None
+    double: int | None
 
 
-def jobs() -> list[tuple[Any, ...]]:
-    """name, function, weight, interval, degree in single, degree in double (None: not needed)."""
-    exp = lambda r: (mpmath.expm1(r) - r) / r**2
-    exp2 = lambda r: mpmath.expm1(r * mpmath.log(2)) / r
-    log = lambda f: (mpmath.log1p(f) - f + f**2 / 2) / f**3
-    log2 = lambda f: (mpmath.log1p(f) / mpmath.log(2) - f / mpmath.log(2)) / f**2
-    atanh: Function = lambda z: (
-        2 * (mpmath.atanh(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
-    )
-    atanh_rest = lambda z: (atanh(z) - mpf(2) / 3) / z
-    sin = lambda z: (mpmath.sin(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
-    cos = lambda z: (mpmath.cos(mpmath.sqrt(z)) - 1 + z / 2) / z**2
-    tanh = lambda z: (mpmath.tanh(mpmath.sqrt(z)) - mpmath.sqrt(z)) / mpmath.sqrt(z) ** 3
-    erf = lambda z: mpmath.erf(mpmath.sqrt(z)) / mpmath.sqrt(z) - 1
-    log_erfc: Function = lambda t: mpmath.log(mpmath.erfc(t))
-    return [
-        ("EXP", exp, lambda r: r**2 / mpmath.exp(r), -LN2_HALF, LN2_HALF, 4, 9),
-        ("EXP2", exp2, lambda r: abs(r) / mpmath.power(2, r), -0.5, 0.5, 6, 11),
-        ("LOG", log, lambda f: abs(f**3 / mpmath.log1p(f)), SQRT_HALF - 1, SQRT_TWO - 1, 8, None),
-        (
-            "LOG2",
-            log2,
-            lambda f: abs(f**2 * mpmath.log(2) / mpmath.log1p(f)),
-            SQRT_HALF - 1,
-            SQRT_TWO - 1,
-            8,
-            None,
-        ),
-        ("ATANH", atanh, lambda z: z, 1e-12, ((SQRT_TWO - 1) / (SQRT_TWO + 1)) ** 2, None, 6),
-        (
-            "POW_ATANH",
-            atanh_rest,
-            lambda z: z**2,
-            1e-12,
-            ((SQRT_TWO - 1) / (SQRT_TWO + 1)) ** 2,
-            None,
-            6,
-        ),
-        (
-            "SIN",
-            sin,
-            lambda z: z * mpmath.sqrt(z) / mpmath.sin(mpmath.sqrt(z)),
-            1e-12,
-            0.617,
-            2,
-            6,
-        ),
-        ("COS", cos, lambda z: z**2 / mpmath.cos(mpmath.sqrt(z)), 1e-12, 0.617, 2, 5),
-        (
-            "TANH",
-            tanh,
-            lambda z: z * mpmath.sqrt(z) / mpmath.tanh(mpmath.sqrt(z)),
-            1e-12,
-            0.5625,
-            5,
-            12,
-        ),
-        ("ERF", erf, lambda z: mpmath.sqrt(z) / mpmath.erf(mpmath.sqrt(z)), 1e-12, 0.81, 6, 12),
-        (
-            "LOG_ERFC",
-            lambda t: log_erfc(t + 1.5),
-            lambda t: mpmath.erfc(t + 1.5) / mpmath.erf(t + 1.5),
-            0.9 - 1.5,
-            4.1 - 1.5,
-            8,
-            None,
-        ),
-        (
-            "LOG_ERFC",
-            lambda t: log_erfc(t + 1.5),
-            lambda t: mpmath.erfc(t + 1.5) / mpmath.erf(t + 1.5),
-            0.9 - 1.5,
-            6.0 - 1.5,
-            None,
-            18,
-        ),
-        (
-            "POW_LOG2",
-            lambda f: mpmath.log1p(f) / mpmath.log(2) / f,
-            lambda f: f / mpmath.log1p(f),
-            SQRT_HALF - 1,
-            SQRT_TWO - 1,
-            None,
-            14,
-        ),
-        (
-            "POW_EXP2",
-            lambda r: mpmath.power(2, r),
-            lambda r: mpmath.power(2, -r),
-            -0.5,
-            0.5,
-            None,
-            7,
-        ),
-    ]
+def atanh(z: Number) -> Number:
+    """2 (atanh(x) - x) / x^3 with z = x^2."""
+    return 2 * (mpmath.atanh(root(z)) - root(z)) / root(z) ** 3
+
+
+def odd_rest(function: Function) -> Function:
+    """(f(x) - x) / x^3 with z = x^2, of an odd function that begins with x."""
+    return lambda z: (function(root(z)) - root(z)) / root(z) ** 3
+
+
+def odd_weight(function: Function) -> Function:
+    """x^3 / f(x) with z = x^2: the part of such a function that its rest is."""
+    return lambda z: z * root(z) / function(root(z))
+
+
+def log_erfc(t: Number) -> Number:
+    """The logarithm of erfc, about its centre."""
+    return log(erfc(t + CENTRE))
+
+
+def log_erfc_weight(t: Number) -> Number:
+    """What an error of it does to erf = 1 - erfc."""
+    return erfc(t + CENTRE) / erf(t + CENTRE)
+
+
+# fmt: off
+JOBS: Final = (
+    Job("EXP", lambda r: (expm1(r) - r) / r**2, lambda r: r**2 / mpmath.exp(r),
+        -LN2_HALF, LN2_HALF, 4, 9),
+    Job("EXP2", lambda r: expm1(r * log(2)) / r, lambda r: abs(r) / power(2, r),
+        -0.5, 0.5, 6, 11),
+    Job("LOG", lambda f: (log1p(f) - f + f**2 / 2) / f**3, lambda f: abs(f**3 / log1p(f)),
+        LOG_LOW, LOG_HIGH, 8, None),
+    Job("LOG2", lambda f: (log1p(f) / log(2) - f / log(2)) / f**2,
+        lambda f: abs(f**2 * log(2) / log1p(f)),
+        LOG_LOW, LOG_HIGH, 8, None),
+    Job("ATANH", atanh, lambda z: z,
+        ABOVE_ZERO, ATANH_HIGH, None, 6),
+    Job("POW_ATANH", lambda z: (atanh(z) - mpf(2) / 3) / z, lambda z: z**2,
+        ABOVE_ZERO, ATANH_HIGH, None, 6),
+    Job("SIN", odd_rest(sin), odd_weight(sin),
+        ABOVE_ZERO, 0.617, 2, 6),
+    Job("COS", lambda z: (cos(root(z)) - 1 + z / 2) / z**2, lambda z: z**2 / cos(root(z)),
+        ABOVE_ZERO, 0.617, 2, 5),
+    Job("TANH", odd_rest(mpmath.tanh), odd_weight(mpmath.tanh),
+        ABOVE_ZERO, 0.5625, 5, 12),
+    Job("ERF", lambda z: erf(root(z)) / root(z) - 1, lambda z: root(z) / erf(root(z)),
+        ABOVE_ZERO, 0.81, 6, 12),
+    Job("LOG_ERFC", log_erfc, log_erfc_weight,
+        0.9 - CENTRE, 4.1 - CENTRE, 8, None),
+    Job("LOG_ERFC", log_erfc, log_erfc_weight,
+        0.9 - CENTRE, 6.0 - CENTRE, None, 18),
+    Job("POW_LOG2", lambda f: log1p(f) / log(2) / f, lambda f: f / log1p(f),
+        LOG_LOW, LOG_HIGH, None, 14),
+    Job("POW_EXP2", lambda r: power(2, r), lambda r: power(2, -r),
+        -0.5, 0.5, None, 7),
+)
+# fmt: on
 
 
 def main() -> None:
     """Print the module."""
     print(HEAD)
-    for name, value, weight, low, high, single, double in jobs():
-        for degree, suffix in ((single, "32"), (double, "64")):
-            if degree is None:
-                continue
-            coefficients, error = fit(value, weight, low, high, degree, suffix == "32")
-            print(f"# largest relative error {error:.2e}")
-            listed = "\n".join(f"    {c!r}," for c in coefficients)
-            print(f"{name}_{suffix}: Final = (\n{listed}\n)")
-            print(name, suffix, f"{error:.2e}", file=sys.stderr)
-    log_two, log2_e = mpmath.log(2), 1 / mpmath.log(2)
+    for job in JOBS:
+        print_polynomials(job)
+    print_pieces()
+    print("TURNS: Final = (")
+    for shift in (0, 26, 52, 78):
+        print(f"    ({shift}, ({', '.join(map(repr, turns(shift)))})),")
+    print(")")
+    print_words()
+
+
+def print_polynomials(job: Job) -> None:
+    """The coefficients for float32, for float64, or for both."""
+    for degree, suffix in ((job.single, "32"), (job.double, "64")):
+        if degree is None:
+            continue
+        coefficients, error = fit(
+            job.value, job.weight, job.low, job.high, degree, single=suffix == "32"
+        )
+        print(f"# largest relative error {error:.2e}")
+        listed = "\n".join(f"    {c!r}," for c in coefficients)
+        print(f"{job.name}_{suffix}: Final = (\n{listed}\n)")
+        print(job.name, suffix, f"{error:.2e}", file=sys.stderr)
+
+
+def print_pieces() -> None:
+    """Constants that are longer than a float."""
+    log_two, log2_e = log(2), 1 / log(2)
     for name, value in (
         ("LN2_32", [float(np.float32(p)) for p in pieces(log_two, 15, 24)]),
         ("LN2_64", pieces(log_two, 32, 53)),
@@ -268,10 +260,10 @@ def main() -> None:
         ("HALF_PI_SHORT_64", pieces(mp.pi / 2, 33, 33, 33, 53)),
     ):
         print(f"{name}: Final = ({', '.join(map(repr, value))})")
-    print("TURNS: Final = (")
-    for shift in (0, 26, 52, 78):
-        print(f"    ({shift}, ({', '.join(map(repr, turns(shift)))})),")
-    print(")")
+
+
+def print_words() -> None:
+    """The bits of 2 / pi, 64 in a word."""
     mp.dps = 500
     bits = int(mpmath.floor(mpf(2) ** 1280 * 2 / mp.pi))
     words = [bits >> (1280 - 64 * (k + 1)) & (2**64 - 1) for k in range(20)]
