@@ -51,7 +51,7 @@ class Known(NamedTuple):
     checks: tuple[tuple[int, CheckArg], ...]
     """Flags, by the number of the buffer that is made."""
     named: tuple[int, ...]
-    """Made buffers that need a node at once: flags, and those that several storages share."""
+    """Made buffers that need a node at once: those that several storages share."""
 
 
 _known: OrderedDict[tuple[Any, ...], Known] = OrderedDict()
@@ -116,8 +116,7 @@ def learn(request: Request, compiled: UOp, promised: promise.Promise) -> bool:
             for number, node in zip(results, request.nodes, strict=True)
         ]
     )
-    named = (*shared, *(number for number, _ in checks))
-    known = Known(prepared, results, kinds, checks, named)
+    known = Known(prepared, results, kinds, checks, tuple(shared))
     _known[request.key] = known
     if len(_known) > MOST_KNOWN:
         _known.popitem(last=False)
@@ -133,6 +132,8 @@ def forget() -> None:
 def _run(known: Known, request: Request) -> None:
     given = request.structure.buffers
     made = known.prepared.run([block_of(buffer) for buffer in given])
+    if known.checks:
+        raise_failed_checks((made[number], check) for number, check in known.checks)
     named = _named(known, made) if known.named else {}
     for storage, node, number, kind in zip(
         request.storages, request.nodes, known.results, known.kinds, strict=True
@@ -145,8 +146,6 @@ def _run(known: Known, request: Request) -> None:
 
 
 def _named(known: Known, made: Sequence[Block]) -> dict[int, UOp]:
-    """Make the nodes that are needed at once, and look at the flags among them."""
-    likes = [one.like for one in known.prepared.made]
-    named = {number: node_on(made[number], likes[number]) for number in known.named}
-    raise_failed_checks((named[number], check) for number, check in known.checks)
-    return named
+    """Make the nodes that are needed at once."""
+    likes = known.prepared.made
+    return {number: node_on(made[number], likes[number].like) for number in known.named}

@@ -9,6 +9,7 @@ some tensor, lazy graph or captured schedule can still read it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
@@ -62,6 +63,11 @@ def _made_for(node: UOp) -> Buffer:
 def block_of(node: UOp) -> Block:
     """Return the block in which a BUFFER node's elements stand."""
     return buffer_of(node).block
+
+
+def int64_in(block: Block) -> int:
+    """Return the int64 at the start of a block: what the flag of a check is."""
+    return ctypes.c_int64.from_address(block.address).value
 
 
 def node_on(block: Block, like: UOp, past: Any = None) -> UOp:

@@ -11,7 +11,7 @@ read the state as it was are computed before it changes.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import field
 
 import numpy as np
@@ -86,10 +86,16 @@ class Replay:
         """What each external storage meant in the last run."""
         self._homes: list[UOp] = []
         """For each state the BUFFER where it lives now."""
+        self._written_buffers: frozenset[UOp] = frozenset()
+        self._is_settled = False
+        """The states have meant what stands in their homes since the last run."""
         self._written: set[Block] = set()
         self._owners: set[int] = set()
         places = {buffer: number for number, (_, buffer) in enumerate(self.externals)}
         self._home_numbers = [places[state.home] for state in self.states]
+        homes = {len(self.inputs) + number for number in self._home_numbers}
+        self._read_only = [n for n in range(len(self._given)) if n not in homes]
+        """The given buffers that are no state's."""
         self._prepared: Prepared | None = None
         self._is_prepared = False
 
@@ -106,10 +112,12 @@ class Replay:
         if self.draws:
             self._draw()
         fresh = self._play(given)
-        for state, home in zip(self.states, self._homes, strict=True):
-            _settle(state, home)
+        if not self._is_settled:
+            for state, home in zip(self.states, self._homes, strict=True):
+                _settle(state, home)
+            self._is_settled = self.is_current()  # nothing moved: later runs change memory alone
         raise_failed_checks(
-            (node if number is None else _buffer(fresh[number]), check)
+            (node if number is None else _flag(fresh[number]), check)
             for node, number, check in self._flags
         )
         return fresh
@@ -141,7 +149,7 @@ class Replay:
         """Run all kernels; return the values of the outputs."""
         prepared = self.prepared()
         if prepared is not None and not current_options().debug:
-            blocks = prepared.run([_block(version) for version in given])
+            blocks = prepared.run([version.block or _block(version) for version in given])
             return [Version(None, b, kind) for b, kind in zip(blocks, self.kinds, strict=True)]
         likes = [kind.like for kind in self.kinds]
         fresh = [new_buffer(like.arg.size, like.dtype, like.arg.device) for like in likes]
@@ -164,22 +172,21 @@ class Replay:
         if any(stored_buffer(version.named()) is None for version in now):
             raise Stale
         self._now = now
+        self._is_settled = False
         self._homes = [_buffer(now[number]) for number in self._home_numbers]
+        self._written_buffers = frozenset(self._homes)
         blocks = [version.in_memory() for version in now]
         self._written = {b for n in self._home_numbers if (b := blocks[n]) is not None}
         self._owners = {id(storages[number]) for number in self._home_numbers}
 
-    def _apart(self, given: Sequence[Version]) -> list[Version]:
+    def _apart(self, given: list[Version]) -> list[Version]:
         """See to it that nobody else reads the memory that will be written: not the values of
         others, nor another place of the captured function (a tensor passed as an argument that is
         written to as a state), which was captured as memory of its own.
         """
-        protect(set(self._homes), self._owners)
-        homes = {len(self.inputs) + number for number in self._home_numbers}
-        return [
-            _copied(version) if version.block in self._written and n not in homes else version
-            for n, version in enumerate(given)
-        ]
+        protect(self._written_buffers, self._owners)
+        shared = [n for n in self._read_only if given[n].block in self._written]
+        return [_copied(v) if n in shared else v for n, v in enumerate(given)] if shared else given
 
     def _draw(self) -> None:
         """Take new random numbers, from the second run on."""
@@ -210,6 +217,11 @@ def _buffer(version: Version) -> UOp:
     return buffer
 
 
+def _flag(version: Version) -> UOp | Block:
+    """Where the flag of a check stands."""
+    return version.block or _buffer(version)
+
+
 def _block(version: Version) -> Block:
     block = version.in_memory()
     assert block is not None, "what a replay is given is in memory"
@@ -229,7 +241,7 @@ def _copy(target: UOp, source: UOp) -> UOp:
     return UOp(Ops.CALL, dtypes.void, (marker, target, source), CallInfo("a copy that jit needs"))
 
 
-def protect(written: set[UOp], owners: set[int]) -> None:
+def protect(written: Set[UOp], owners: set[int]) -> None:
     """Compute what still reads buffers that are about to be overwritten, but for their *owners*.
 
     The way from a realised value to its leaves may lead through such a buffer too: it is cut.
@@ -240,14 +252,13 @@ def protect(written: set[UOp], owners: set[int]) -> None:
     stored: list[UOp] = []
     for storage, node in live_nodes():
         buffer = stored_buffer(node)
-        if buffer is None:
-            if id(storage) not in owners and not written.isdisjoint(_buffers_below(node)):
+        if buffer is not None:
+            stored.append(buffer)
+            if buffer in written and id(storage) not in owners:  # it shares it: it gets a copy
+                storage.uop = UOp.make(Ops.CONTIGUOUS, node)
                 lazy.append(storage)
-            continue
-        if buffer in written and id(storage) not in owners:  # it shares it: it gets a copy
-            storage.uop = UOp.make(Ops.CONTIGUOUS, node)
+        elif id(storage) not in owners and not written.isdisjoint(_buffers_below(node)):
             lazy.append(storage)
-        stored.append(buffer)
     if lazy:
         realize_storages(lazy)
         stored += [b for s in lazy if (b := stored_buffer(s.uop)) is not None]

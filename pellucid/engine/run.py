@@ -19,10 +19,11 @@ from pellucid.core.errors import DTypeError, ExecutionError, IndexOutOfRangeErro
 from pellucid.core.options import current_options
 from pellucid.engine import promise
 from pellucid.engine.compile import compile_linear, device_of
-from pellucid.engine.memory import buffer_of
+from pellucid.engine.memory import block_of, buffer_of, int64_in
 from pellucid.ir.arg import CheckArg, ProgramInfo
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.runtime.allocator import Block
 from pellucid.runtime.device import Device
 from pellucid.runtime.program import Program
 
@@ -93,12 +94,14 @@ def _value_of(name: str, var_vals: Variables) -> int:
     return var_vals[name]
 
 
-def raise_failed_checks(checks: Iterable[tuple[UOp, CheckArg]]) -> None:
-    """Raise the error of the first check whose flag is set."""
-    for node, check in checks:
-        if node.arg.device == "NULL":
-            continue
-        position = int(buffer_of(node).as_numpy()[0])
+def raise_failed_checks(checks: Iterable[tuple[UOp | Block, CheckArg]]) -> None:
+    """Raise the error of the first check whose flag is set: a BUFFER, or the block of one."""
+    for flag, check in checks:
+        if isinstance(flag, UOp):
+            if flag.arg.device == "NULL":
+                continue
+            flag = block_of(flag)
+        position = int64_in(flag)
         if position >= 0:
             raise_failed(check, position)
 

@@ -40,15 +40,15 @@ def calls_of(function: Callable[[], object]) -> int:
 def test_python_functions_to_realise_a_known_expression() -> None:
     x = Tensor(np.ones(64, np.float32)).realize()
     build = calls_of(lambda: x * 3 + 1)
-    assert build <= 60
-    assert calls_of(lambda: (x * 3 + 1).realize()) - build <= 55
+    assert build <= 34
+    assert calls_of(lambda: (x * 3 + 1).realize()) - build <= 38
 
 
 def test_python_functions_to_replay_one_kernel() -> None:
     x = Tensor(np.ones(64, np.float32)).realize()
     y = Tensor(np.ones(64, np.float32)).realize()
     one, two = jit(lambda x: x * 3 + 1), jit(lambda x, y: x * 3 + y)
-    assert calls_of(lambda: one(x)) == calls_of(lambda: two(x, y)) <= 9
+    assert calls_of(lambda: one(x)) == calls_of(lambda: two(x, y)) <= 3
 
 
 def test_python_functions_to_replay_a_training_step() -> None:
@@ -65,11 +65,30 @@ def test_python_functions_to_replay_a_training_step() -> None:
 
     x = Tensor(np.ones((4, 4), np.float32)).realize()
     before = calls_of(lambda: step(x))
-    assert before <= 85
+    assert before <= 68
     with no_grad():
         others = [(x * float(n + 2)).realize() for n in range(20)]
     assert len({other.uop for other in others}) == 20
     assert calls_of(lambda: step(x)) <= before + 20, "one for each other tensor in memory"
+
+
+def test_a_state_that_stays_where_it_is_costs_a_replay_one_function() -> None:
+    x = Tensor(np.ones(4, np.float32)).realize()
+
+    def replay(count: int) -> int:
+        states = [Tensor(np.ones(4, np.float32)).realize() for _ in range(count)]
+
+        @jit
+        def step(x: Tensor) -> Tensor:
+            for state in states:
+                state.assign(state + x)
+            return x * 3
+
+        calls = calls_of(lambda: step(x))
+        assert all(state.tolist() == [7.0] * 4 for state in states), "one of them did not follow"
+        return calls
+
+    assert replay(9) <= replay(1) + 8
 
 
 def replay_of(step: Jit[..., Tensor]) -> Replay:
