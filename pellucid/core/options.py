@@ -354,6 +354,10 @@ def forget_environment() -> None:
     _from_environment = None
 
 
+when_left: Final[dict[str, Callable[[object], None]]] = {}
+"""What is called with an option's value when a Context that has set it ends without an error."""
+
+
 class Context(contextlib.ContextDecorator):
     """Change options for a block of code or for every call of a function, in this thread only.
 
@@ -379,8 +383,11 @@ class Context(contextlib.ContextDecorator):
         self._tokens.append(_changed.set(options))
         return options
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: object = None, *_: object) -> None:
         _changed.reset(self._tokens.pop())
+        for name, value in self.changes.items() if failed is None else ():
+            if name in when_left:
+                when_left[name](value)
 
     def _recreate_cm(self) -> Context:
         """Give each call of a decorated function a Context of its own: calls may overlap."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from pellucid.opt.saved import actions_from_text
 from pellucid.opt.searching.search import Limits
 from pellucid.tools.saving import actions_of
 
+OTHERS = "kernel 00ff\nkernel 00fe\n"
 PROGRAM = """\
 from pellucid import Tensor
 print(((Tensor([[1.0, 2.0], [3.0, 4.0]]) * 3 + 1).sum(1)).tolist())
@@ -68,6 +72,43 @@ def test_actions_of_a_tensor_are_those_that_run() -> None:
     text = actions_of(x * 2)
     with Context(actions=text):
         assert actions_of(x * 2) == text
+
+
+def test_lists_that_no_kernel_took_are_told_at_the_end_of_the_block() -> None:
+    x = Tensor([[1.0, 2.0, 3.0, 4.0]] * 9)
+    (key,) = actions_from_text(actions_of(x * 5))
+    message = rf"kernel 00ff, 00fe were not used: .*without a list: {key}\); .*--save-actions"
+    with pytest.warns(UserWarning, match=message) as caught, Context(actions=OTHERS):
+        (x * 5).realize()
+    assert [w.filename for w in caught] == [__file__]
+    with Context(actions=f"{OTHERS}kernel {key}\n"):
+        (x * 5).realize()  # a part of a program takes a part of its lists
+
+
+def test_a_block_that_ends_by_an_error_tells_that_alone() -> None:
+    x = Tensor([[1.0, 2.0, 3.0, 4.0]] * 9)
+
+    @Context(actions="kernel 00fd\n")
+    def fail() -> None:
+        (x * 6).realize()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+def test_lists_that_no_kernel_took_are_told_at_the_end_of_the_process(
+    program: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "plans.txt"
+    main(["explain", program, "--save-actions", str(file)])
+    with file.open("a") as plans:
+        plans.write(OTHERS)
+    environ = os.environ | {"PELLUCID_ACTIONS": str(file)}
+    ran = subprocess.run([sys.executable, program], env=environ, capture_output=True, text=True)
+    assert ran.stdout == "[11.0, 23.0]\n"
+    assert ran.stderr.count("UserWarning") == 1
+    assert "saved actions for kernel 00ff, 00fe were not used: no kernels have" in ran.stderr
 
 
 def test_explain_reports_the_search(
