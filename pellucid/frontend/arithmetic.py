@@ -35,7 +35,11 @@ class Arithmetic(Operands):
         return self + other if alpha == 1 else self + self._lift(other, "add") * alpha
 
     def sub(self, other: Operand, alpha: Operand = 1) -> Self:
-        """self - alpha * other."""
+        """self - alpha * other.
+
+        >>> Tensor([5.0]).sub(1.0, alpha=3).tolist()
+        [2.0]
+        """
         return self - other if alpha == 1 else self - self._lift(other, "sub") * alpha
 
     def mul(self, other: Operand) -> Self:
@@ -220,7 +224,11 @@ class Arithmetic(Operands):
         return self * self
 
     def reciprocal(self) -> Self:
-        """1 / self."""
+        """1 / self.
+
+        >>> Tensor([4.0]).reciprocal().tolist()
+        [0.25]
+        """
         return 1 / self
 
     def abs(self) -> Self:
@@ -240,7 +248,11 @@ class Arithmetic(Operands):
         return self.abs()
 
     def sign(self) -> Self:
-        """-1, 0 or 1; NaN and a signed zero stay."""
+        """-1, 0 or 1; NaN and a signed zero stay.
+
+        >>> Tensor([-2.5, 0.0, 3.0]).sign().tolist()
+        [-1.0, 0.0, 1.0]
+        """
         node = self.uop
         if self._dtype.is_bool:
             return self._value(node)

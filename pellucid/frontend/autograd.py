@@ -60,7 +60,12 @@ class Autograd(Sorting):
 
     @property
     def is_leaf(self) -> bool:
-        """True for a float tensor that the user created."""
+        """True for a float tensor that the user created.
+
+        >>> x = Tensor([1.0], requires_grad=True)
+        >>> x.is_leaf, (x * 2).is_leaf
+        (True, False)
+        """
         owner = self._storage.owner
         return owner is not None and owner() is self
 
@@ -97,7 +102,13 @@ class Autograd(Sorting):
 
     @property
     def grad(self) -> Self | None:
-        """The gradient that backward() has added up here."""
+        """The gradient that backward() has added up here.
+
+        >>> x = Tensor([3.0], requires_grad=True)
+        >>> _ = (x * x).backward()
+        >>> x.grad.tolist()
+        [6.0]
+        """
         if self._grad is _DROPPED:
             raise GradientError(
                 "this gradient was not kept: backward() ran again before anyone read it",

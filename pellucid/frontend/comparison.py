@@ -85,19 +85,31 @@ class Comparison(Arithmetic):
         return self != other
 
     def isnan(self) -> Self:
-        """True for NaN."""
+        """True for NaN.
+
+        >>> Tensor([1.0, float('inf'), float('nan')]).isnan().tolist()
+        [False, False, True]
+        """
         node = self.uop
         return self._value(node.ne(node))
 
     def isinf(self) -> Self:
-        """True for both infinities."""
+        """True for both infinities.
+
+        >>> Tensor([1.0, float('inf'), float('nan')]).isinf().tolist()
+        [False, True, False]
+        """
         node = self.uop
         if not self._dtype.is_float:
             return self._value(UOp.const(dtypes.bool, False).expand(self._shape))
         return self._value(magnitude(node).eq(math.inf))
 
     def isfinite(self) -> Self:
-        """True for what is neither infinite nor NaN."""
+        """True for what is neither infinite nor NaN.
+
+        >>> Tensor([1.0, float('inf'), float('nan')]).isfinite().tolist()
+        [True, False, False]
+        """
         if not self._dtype.is_float:
             return self._value(UOp.const(dtypes.bool, True).expand(self._shape))
         return self._value(magnitude(self.uop) < math.inf)
@@ -130,7 +142,11 @@ class Comparison(Arithmetic):
         return self._binary(other, Ops.MAX, "maximum")
 
     def minimum(self, other: Operand) -> Self:
-        """The smaller of two; NaN if either is."""
+        """The smaller of two; NaN if either is.
+
+        >>> Tensor([1.0, 5.0]).minimum(Tensor([3.0, 2.0])).tolist()
+        [1.0, 2.0]
+        """
         return self._binary(other, Ops.MIN, "minimum")
 
     def clamp(self, min: Operand = None, max: Operand = None) -> Self:
@@ -172,7 +188,11 @@ class Comparison(Arithmetic):
         return self._value(chosen)
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """self + weight * (end - self)."""
+        """self + weight * (end - self).
+
+        >>> Tensor([0.0, 10.0]).lerp(Tensor([4.0, 20.0]), 0.25).tolist()
+        [1.0, 12.5]
+        """
         return self + (self._lift(end, "lerp") - self) * weight
 
     # ---- bits and logic -------------------------------------------------------------------------
@@ -212,7 +232,11 @@ class Comparison(Arithmetic):
         return self | other
 
     def bitwise_xor(self, other: Operand) -> Self:
-        """self ^ other."""
+        """self ^ other.
+
+        >>> Tensor([5]).bitwise_xor(3).tolist()
+        [6]
+        """
         return self ^ other
 
     def bitwise_not(self) -> Self:
@@ -240,11 +264,19 @@ class Comparison(Arithmetic):
         return self._shift(value, Ops.SHR, "right shift", reverse=True)
 
     def bitwise_left_shift(self, count: Operand) -> Self:
-        """self << count; 0 when the count is the width or more."""
+        """self << count; 0 when the count is the width or more.
+
+        >>> Tensor([1, 3]).bitwise_left_shift(2).tolist()
+        [4, 12]
+        """
         return self << count
 
     def bitwise_right_shift(self, count: Operand) -> Self:
-        """self >> count; all sign when the count is the width or more."""
+        """self >> count; all sign when the count is the width or more.
+
+        >>> Tensor([8, -8]).bitwise_right_shift(2).tolist()
+        [2, -2]
+        """
         return self >> count
 
     def logical_and(self, other: Operand) -> Self:
@@ -256,11 +288,19 @@ class Comparison(Arithmetic):
         return self.cast(dtypes.bool) | self._lift(other, "logical_or").cast(dtypes.bool)
 
     def logical_xor(self, other: Operand) -> Self:
-        """True where exactly one is not 0."""
+        """True where exactly one is not 0.
+
+        >>> Tensor([0, 1, 2]).logical_xor(Tensor([1, 1, 0])).tolist()
+        [True, False, True]
+        """
         return self.cast(dtypes.bool) ^ self._lift(other, "logical_xor").cast(dtypes.bool)
 
     def logical_not(self) -> Self:
-        """True where self is 0."""
+        """True where self is 0.
+
+        >>> Tensor([0, 1, 2]).logical_not().tolist()
+        [True, False, False]
+        """
         return ~self.cast(dtypes.bool)
 
 

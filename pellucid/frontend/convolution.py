@@ -151,6 +151,9 @@ class Convolution(Linear):
 
         Padding counts as elements of value 0, unless count_include_pad is False; what ceil_mode
         adds beyond the padding never counts.
+
+        >>> Tensor([[[[1.0, 2.0], [3.0, 6.0]]]]).avg_pool2d().tolist()
+        [[[[3.0]]]]
         """
         pool = _Pool(self._shape, kernel_size, stride, padding, 1, ceil_mode, "avg_pool")
         x = self.cast(self._promoted_float())

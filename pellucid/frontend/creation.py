@@ -81,7 +81,11 @@ class Creation(Reduce):
 
     @classmethod
     def ones(cls, *shape: Any, **options: Any) -> Self:
-        """All elements 1. Options: dtype, device, requires_grad."""
+        """All elements 1. Options: dtype, device, requires_grad.
+
+        >>> Tensor.ones(2).tolist()
+        [1.0, 1.0]
+        """
         return cls._filled(1, "ones", shape, options)
 
     @classmethod
@@ -97,13 +101,21 @@ class Creation(Reduce):
         return cls.full(arguments.shape(shape, name), value, **options)
 
     def full_like(self, fill_value: Number, **options: Any) -> Self:
-        """A filled tensor of this shape, and this dtype and device unless given."""
+        """A filled tensor of this shape, and this dtype and device unless given.
+
+        >>> Tensor([1.5, 2.5]).full_like(7).tolist()
+        [7.0, 7.0]
+        """
         options.setdefault("dtype", self._dtype)
         options.setdefault("device", self.device)
         return self.full(self._shape, fill_value, **options)
 
     def zeros_like(self, **options: Any) -> Self:
-        """Zeros of this shape, and this dtype and device unless given."""
+        """Zeros of this shape, and this dtype and device unless given.
+
+        >>> Tensor([1, 2]).zeros_like().tolist()
+        [0, 0]
+        """
         return self.full_like(0, **options)
 
     def ones_like(self, **options: Any) -> Self:
@@ -186,7 +198,11 @@ class Creation(Reduce):
         return self._triangle(diagonal, "tril")
 
     def triu(self, diagonal: int = 0) -> Self:
-        """The upper triangle, zeros below the *diagonal*."""
+        """The upper triangle, zeros below the *diagonal*.
+
+        >>> Tensor([[1, 2], [3, 4]]).triu().tolist()
+        [[1, 2], [0, 4]]
+        """
         return self._triangle(diagonal, "triu")
 
     def _triangle(self, diagonal: int, name: str) -> Self:

@@ -34,11 +34,19 @@ class Elementwise(Comparison):
         return self._function(Ops.EXP)
 
     def exp2(self) -> Self:
-        """2 to the self."""
+        """2 to the self.
+
+        >>> Tensor([3.0, -1.0]).exp2().tolist()
+        [8.0, 0.5]
+        """
         return self._function(Ops.EXP2)
 
     def expm1(self) -> Self:
-        """e to the self, less 1: 2 tanh(x/2) / (1 - tanh(x/2)), right near 0 too."""
+        """e to the self, less 1: 2 tanh(x/2) / (1 - tanh(x/2)), right near 0 too.
+
+        >>> Tensor([1e-10]).expm1().item() > 0
+        True
+        """
 
         def build(x: UOp) -> UOp:
             half = (x * 0.5).alu(Ops.TANH)
@@ -48,15 +56,27 @@ class Elementwise(Comparison):
         return self._map(build)
 
     def log(self) -> Self:
-        """The natural logarithm."""
+        """The natural logarithm.
+
+        >>> Tensor([1.0, 0.0]).log().tolist()
+        [0.0, -inf]
+        """
         return self._function(Ops.LOG)
 
     def log2(self) -> Self:
-        """The logarithm to base 2."""
+        """The logarithm to base 2.
+
+        >>> Tensor([1.0, 8.0]).log2().tolist()
+        [0.0, 3.0]
+        """
         return self._function(Ops.LOG2)
 
     def log10(self) -> Self:
-        """The logarithm to base 10."""
+        """The logarithm to base 10.
+
+        >>> [round(x, 3) for x in Tensor([1.0, 1000.0]).log10().tolist()]
+        [0.0, 3.0]
+        """
         return self._map(lambda x: x.alu(Ops.LOG) * (1.0 / math.log(10.0)))
 
     def log1p(self) -> Self:
@@ -65,6 +85,9 @@ class Elementwise(Comparison):
         With u = 1 + x rounded, log(u) x / (u - 1) repairs what the rounding lost (W. Kahan, in
         Goldberg, "What every computer scientist should know about floating-point arithmetic", 1991,
         theorem 4).
+
+        >>> Tensor([1e-10]).log1p().item() > 0
+        True
         """
 
         def build(x: UOp) -> UOp:
@@ -75,40 +98,76 @@ class Elementwise(Comparison):
         return self._map(build)
 
     def sqrt(self) -> Self:
-        """The square root."""
+        """The square root.
+
+        >>> Tensor([4.0, -1.0]).sqrt().tolist()
+        [2.0, nan]
+        """
         return self._function(Ops.SQRT)
 
     def rsqrt(self) -> Self:
-        """1 / sqrt(self)."""
+        """1 / sqrt(self).
+
+        >>> Tensor([4.0, 0.0]).rsqrt().tolist()
+        [0.5, inf]
+        """
         return self._map(lambda x: x.const_like(1.0) / x.alu(Ops.SQRT))
 
     def sin(self) -> Self:
-        """The sine of radians."""
+        """The sine of radians.
+
+        >>> Tensor([0.0]).sin().tolist()
+        [0.0]
+        """
         return self._function(Ops.SIN)
 
     def cos(self) -> Self:
-        """The cosine of radians."""
+        """The cosine of radians.
+
+        >>> Tensor([0.0]).cos().tolist()
+        [1.0]
+        """
         return self._function(Ops.COS)
 
     def tan(self) -> Self:
-        """The tangent of radians."""
+        """The tangent of radians.
+
+        >>> Tensor([0.0]).tan().tolist()
+        [0.0]
+        """
         return self._map(lambda x: x.alu(Ops.SIN) / x.alu(Ops.COS))
 
     def tanh(self) -> Self:
-        """The hyperbolic tangent."""
+        """The hyperbolic tangent.
+
+        >>> Tensor([0.0, 100.0]).tanh().tolist()
+        [0.0, 1.0]
+        """
         return self._function(Ops.TANH)
 
     def sinh(self) -> Self:
-        """The hyperbolic sine."""
+        """The hyperbolic sine.
+
+        >>> Tensor([0.0]).sinh().tolist()
+        [0.0]
+        """
         grown = self.expm1()
         return (grown + grown / (grown + 1)) * 0.5
 
     def cosh(self) -> Self:
-        """The hyperbolic cosine."""
+        """The hyperbolic cosine.
+
+        >>> Tensor([0.0]).cosh().tolist()
+        [1.0]
+        """
         return (self.exp() + (-self).exp()) * 0.5
 
     def erf(self) -> Self:
-        """The error function."""
+        """The error function.
+
+        >>> [round(x, 3) for x in Tensor([0.0, 1.0]).erf().tolist()]
+        [0.0, 0.843]
+        """
         return self._function(Ops.ERF)
 
     def sigmoid(self) -> Self:
@@ -129,30 +188,54 @@ class Elementwise(Comparison):
         return self._value((node <= 0).where(node.const_like(0), node))
 
     def relu6(self) -> Self:
-        """Kept between 0 and 6."""
+        """Kept between 0 and 6.
+
+        >>> Tensor([-1.0, 3.0, 9.0]).relu6().tolist()
+        [0.0, 3.0, 6.0]
+        """
         return self.relu().minimum(6)
 
     def leaky_relu(self, negative_slope: float = 0.01) -> Self:
-        """self where it is above 0, else self * negative_slope."""
+        """self where it is above 0, else self * negative_slope.
+
+        >>> Tensor([-4.0, 4.0]).leaky_relu(0.25).tolist()
+        [-1.0, 4.0]
+        """
         return self._map(lambda x: (x > 0).where(x, x * negative_slope))
 
     def elu(self, alpha: float = 1.0) -> Self:
-        """self where it is above 0, else alpha (exp(self) - 1)."""
+        """self where it is above 0, else alpha (exp(self) - 1).
+
+        >>> [round(x, 3) for x in Tensor([-1.0, 2.0]).elu().tolist()]
+        [-0.632, 2.0]
+        """
         x = self.cast(self._promoted_float())
         return x.where(x > 0, x.minimum(0).expm1() * alpha)
 
     def selu(self) -> Self:
-        """1.0507 elu(self, 1.6733), exactly as its authors scale it."""
+        """1.0507 elu(self, 1.6733), exactly as its authors scale it.
+
+        >>> [round(x, 3) for x in Tensor([-1.0, 1.0]).selu().tolist()]
+        [-1.111, 1.051]
+        """
         return self.elu(1.6732632423543772848170429916717) * 1.0507009873554804934193349852946
 
     def silu(self) -> Self:
-        """self * sigmoid(self)."""
+        """self * sigmoid(self).
+
+        >>> [round(x, 3) for x in Tensor([-1.0, 1.0]).silu().tolist()]
+        [-0.269, 0.731]
+        """
         return self * self.sigmoid()
 
     swish = silu
 
     def gelu(self, approximate: str = "none") -> Self:
-        """self times the share of a normal distribution below it, which "tanh" approximates."""
+        """self times the share of a normal distribution below it, which "tanh" approximates.
+
+        >>> [round(x, 3) for x in Tensor([-1.0, 1.0]).gelu().tolist()]
+        [-0.159, 0.841]
+        """
         x = self.cast(self._promoted_float())
         if approximate == "none":
             return x * 0.5 * ((x * math.sqrt(0.5)).erf() + 1)
@@ -164,51 +247,95 @@ class Elementwise(Comparison):
         return x * 0.5 * (inner.tanh() + 1)
 
     def quick_gelu(self) -> Self:
-        """self * sigmoid(1.702 self)."""
+        """self * sigmoid(1.702 self).
+
+        >>> [round(x, 3) for x in Tensor([0.0, 1.0]).quick_gelu().tolist()]
+        [0.0, 0.846]
+        """
         return self * (self * 1.702).sigmoid()
 
     def softplus(self, beta: float = 1.0) -> Self:
-        """log(1 + exp(beta self)) / beta, without overflow."""
+        """log(1 + exp(beta self)) / beta, without overflow.
+
+        >>> Tensor([-200.0, 200.0]).softplus().tolist()
+        [0.0, 200.0]
+        """
         x = self.cast(self._promoted_float()) * beta
         return (x.maximum(0) + (-x.abs()).exp().log1p()) / beta
 
     def logsigmoid(self) -> Self:
-        """log(sigmoid(self)), without overflow."""
+        """log(sigmoid(self)), without overflow.
+
+        >>> Tensor([-200.0]).logsigmoid().tolist()
+        [-200.0]
+        """
         return -(-self).softplus()
 
     def mish(self) -> Self:
-        """self * tanh(softplus(self))."""
+        """self * tanh(softplus(self)).
+
+        >>> [round(x, 3) for x in Tensor([0.0, 1.0]).mish().tolist()]
+        [0.0, 0.865]
+        """
         return self * self.softplus().tanh()
 
     def hardtanh(self, min_val: float = -1.0, max_val: float = 1.0) -> Self:
-        """Kept between min_val and max_val."""
+        """Kept between min_val and max_val.
+
+        >>> Tensor([-4.0, 0.5, 4.0]).hardtanh().tolist()
+        [-1.0, 0.5, 1.0]
+        """
         return self.clamp(min_val, max_val)
 
     def hardsigmoid(self) -> Self:
-        """(self + 3) / 6, kept between 0 and 1."""
+        """(self + 3) / 6, kept between 0 and 1.
+
+        >>> Tensor([-4.0, 0.0, 4.0]).hardsigmoid().tolist()
+        [0.0, 0.5, 1.0]
+        """
         return (self + 3).clamp(0, 6) / 6
 
     def hardswish(self) -> Self:
-        """self * hardsigmoid(self)."""
+        """self * hardsigmoid(self).
+
+        >>> Tensor([-4.0, 0.0, 4.0]).hardswish().tolist()
+        [-0.0, 0.0, 4.0]
+        """
         return self * self.hardsigmoid()
 
     def softsign(self) -> Self:
-        """self / (1 + |self|)."""
+        """self / (1 + |self|).
+
+        >>> Tensor([-1.0, 3.0]).softsign().tolist()
+        [-0.5, 0.75]
+        """
         return self / (self.abs() + 1)
 
     def _rounded(self, op: Op) -> Self:
         return self._value(UOp.make(op, self.uop) if self._dtype.is_float else self.uop)
 
     def floor(self) -> Self:
-        """The largest whole number not above."""
+        """The largest whole number not above.
+
+        >>> Tensor([1.2, -1.2]).floor().tolist()
+        [1.0, -2.0]
+        """
         return self._rounded(Ops.FLOOR)
 
     def ceil(self) -> Self:
-        """The smallest whole number not below."""
+        """The smallest whole number not below.
+
+        >>> Tensor([1.2, -1.2]).ceil().tolist()
+        [2.0, -1.0]
+        """
         return self._rounded(Ops.CEIL)
 
     def trunc(self) -> Self:
-        """The whole number towards zero."""
+        """The whole number towards zero.
+
+        >>> Tensor([1.7, -1.7]).trunc().tolist()
+        [1.0, -1.0]
+        """
         return self._rounded(Ops.TRUNC)
 
     def round(self, decimals: int = 0) -> Self:
@@ -226,7 +353,11 @@ class Elementwise(Comparison):
         return self.round(digits or 0)
 
     def frac(self) -> Self:
-        """What is left of self without its whole part."""
+        """What is left of self without its whole part.
+
+        >>> Tensor([1.25, -1.25]).frac().tolist()
+        [0.25, -0.25]
+        """
         return self - self.trunc()
 
 

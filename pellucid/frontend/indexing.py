@@ -396,21 +396,37 @@ class Indexing(Random):
         return self.gather(dim, index)
 
     def index_select(self, dim: int, index: Self) -> Self:
-        """Whole slices of an axis, in the order that *index* lists."""
+        """Whole slices of an axis, in the order that *index* lists.
+
+        >>> Tensor([[1, 2, 3]]).index_select(1, Tensor([2, 0])).tolist()
+        [[3, 1]]
+        """
         place = arguments.axis(dim, self.ndim, "index_select")
         return self[(slice(None),) * place + (index,)]
 
     def take(self, index: Self) -> Self:
-        """Elements of the flattened tensor."""
+        """Elements of the flattened tensor.
+
+        >>> Tensor([[1, 2], [3, 4]]).take(Tensor([3, 0])).tolist()
+        [4, 1]
+        """
         return self.flatten()[index]
 
     def masked_select(self, mask: Self) -> Self:
-        """The elements where *mask* holds, as one axis."""
+        """The elements where *mask* holds, as one axis.
+
+        >>> Tensor([1, 2, 3]).masked_select(Tensor([True, False, True])).tolist()
+        [1, 3]
+        """
         shape = arguments.broadcast(self._shape, mask._shape, name="masked_select")
         return self.expand(shape)[mask.expand(shape)]
 
     def nonzero(self) -> Self:
-        """The places of all elements that are not 0, one row each."""
+        """The places of all elements that are not 0, one row each.
+
+        >>> Tensor([[0, 5], [7, 0]]).nonzero().tolist()
+        [[0, 1], [1, 0]]
+        """
         places = _Mask(self.uop, self).places()
         stacked = np.stack(places, 1) if places else np.zeros((self.numel(), 0), np.int64)
         return self._indices_from(stacked)
@@ -427,7 +443,11 @@ class Indexing(Random):
         return self._scattered(dim, index, src, op, "scatter")
 
     def scatter_add(self, dim: int, index: Self, src: Self) -> Self:
-        """A copy with the elements of *src* added at *index* along an axis."""
+        """A copy with the elements of *src* added at *index* along an axis.
+
+        >>> Tensor([0, 0]).scatter_add(0, Tensor([1, 1]), Tensor([3, 4])).tolist()
+        [0, 7]
+        """
         return self._scattered(dim, index, src, Ops.ADD, "scatter_add")
 
     def scatter_reduce(

@@ -85,7 +85,11 @@ class Linear(Indexing):
     mm = bmm = mv = dot
 
     def outer(self, other: Self) -> Self:
-        """All products of the elements of two vectors."""
+        """All products of the elements of two vectors.
+
+        >>> Tensor([1, 2]).outer(Tensor([3, 4])).tolist()
+        [[3, 4], [6, 8]]
+        """
         if self.ndim != 1 or other.ndim != 1:
             raise ShapeError(
                 "outer takes two vectors", rows=[("left", self._shape), ("right", other._shape)]
@@ -124,7 +128,11 @@ class Linear(Indexing):
     # ---- normalisation --------------------------------------------------------------------------
 
     def layernorm(self, axis: int | Sequence[int] = -1, eps: float = 1e-5) -> Self:
-        """Mean 0 and variance 1 along *axis*: (x - mean) / sqrt(var + eps)."""
+        """Mean 0 and variance 1 along *axis*: (x - mean) / sqrt(var + eps).
+
+        >>> Tensor([[1.0, 3.0]]).layernorm(eps=0.0).tolist()
+        [[-1.0, 1.0]]
+        """
         chosen = arguments.axes(axis, self.ndim, "layernorm")
         x = self.cast(_wide_float(self._promoted_float()))
         away = x - x.mean(chosen, keepdim=True)
@@ -154,6 +162,9 @@ class Linear(Indexing):
         """x / sqrt(mean(x^2) + eps).
 
         Source: Zhang and Sennrich, "Root mean square layer normalization", 2019, equation 4.
+
+        >>> Tensor([[3.0, 3.0]]).rms_norm(eps=0.0).tolist()
+        [[1.0, 1.0]]
         """
         chosen = arguments.axes(axis, self.ndim, "rms_norm")
         x = self.cast(_wide_float(self._promoted_float()))
@@ -172,7 +183,11 @@ class Linear(Indexing):
         return result if bias is None else result + bias.reshape(shape)
 
     def normalize(self, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Self:
-        """Divided by the p-norm along an axis (at least *eps*)."""
+        """Divided by the p-norm along an axis (at least *eps*).
+
+        >>> [round(x, 3) for x in Tensor([[3.0, 4.0]]).normalize().reshape(-1).tolist()]
+        [0.6, 0.8]
+        """
         return self / self.norm(p, dim, keepdim=True).maximum(eps)
 
     # ---- attention ------------------------------------------------------------------------------
@@ -189,6 +204,10 @@ class Linear(Indexing):
         """softmax(query key^T / sqrt(width) + mask) value, with self as the query.
 
         Source: Vaswani et al., "Attention is all you need", 2017, equation 1.
+
+        >>> q, k, v = Tensor.zeros(1, 2), Tensor.ones(2, 2), Tensor([[1.0], [3.0]])
+        >>> q.scaled_dot_product_attention(k, v).tolist()
+        [[2.0]]
         """
         width = self._shape[-1]
         factor = 1 / math.sqrt(width) if scale is None else scale
@@ -214,15 +233,27 @@ class Linear(Indexing):
         return self.mean() if reduction == "mean" else self.sum() if reduction == "sum" else self
 
     def mse_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """The squared distance to *target*."""
+        """The squared distance to *target*.
+
+        >>> Tensor([1.0, 2.0]).mse_loss(Tensor([1.0, 5.0])).item()
+        4.5
+        """
         return (self - target).square()._combined(reduction, "mse_loss")
 
     def l1_loss(self, target: Self, reduction: str = "mean") -> Self:
-        """The distance to *target*."""
+        """The distance to *target*.
+
+        >>> Tensor([1.0, 2.0]).l1_loss(Tensor([1.0, 5.0])).item()
+        1.5
+        """
         return (self - target).abs()._combined(reduction, "l1_loss")
 
     def binary_cross_entropy(self, target: Self, reduction: str = "mean") -> Self:
-        """-(t log p + (1 - t) log(1 - p)) for p = self; logarithms are no less than -100."""
+        """-(t log p + (1 - t) log(1 - p)) for p = self; logarithms are no less than -100.
+
+        >>> Tensor([0.0]).binary_cross_entropy(Tensor([1.0])).item()
+        100.0
+        """
         yes, no = self.log().maximum(-100), (1 - self).log().maximum(-100)
         return (-(target * yes + (1 - target) * no))._combined(reduction, "binary_cross_entropy")
 
@@ -238,7 +269,11 @@ class Linear(Indexing):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> Self:
-        """Minus the log probability of each target class; classes are axis 1 (0 of a vector)."""
+        """Minus the log probability of each target class; classes are axis 1 (0 of a vector).
+
+        >>> round(Tensor([[0.5, 0.5]]).log().nll_loss(Tensor([1])).exp().item(), 3)
+        2.0
+        """
         place = 1 if self.ndim > 1 else 0
         expected = self._shape[:place] + self._shape[place + 1 :]
         if not target._dtype.is_int or target._shape != expected:

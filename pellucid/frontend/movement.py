@@ -96,7 +96,11 @@ class Movement(Value):
     swapaxes = transpose
 
     def movedim(self, source: int, destination: int) -> Self:
-        """One axis moved to another place, the others in their order."""
+        """One axis moved to another place, the others in their order.
+
+        >>> Tensor.zeros(2, 3, 4).movedim(0, 2).shape
+        (3, 4, 2)
+        """
         start = arguments.axis(source, self.ndim, "movedim")
         end = arguments.axis(destination, self.ndim, "movedim")
         order = [i for i in range(self.ndim) if i != start]
@@ -248,7 +252,11 @@ class Movement(Value):
         return self._window_on(Ops.SHRINK, box, tuple(end - start for start, end in box))
 
     def narrow(self, dim: int, start: int, length: int) -> Self:
-        """The part of one axis that starts at *start*."""
+        """The part of one axis that starts at *start*.
+
+        >>> Tensor([1, 2, 3, 4]).narrow(0, 1, 2).tolist()
+        [2, 3]
+        """
         place = arguments.axis(dim, self.ndim, "narrow")
         start += self._shape[place] if start < 0 else 0
         box = [(0, n) for n in self._shape]
@@ -468,14 +476,22 @@ class Movement(Value):
         return tuple(self._slice(place, e - n, e) for e, n in zip(ends, parts, strict=True))
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """At most *chunks* windows of equal size along an axis (the last may be smaller)."""
+        """At most *chunks* windows of equal size along an axis (the last may be smaller).
+
+        >>> [part.tolist() for part in Tensor([1, 2, 3]).chunk(2)]
+        [[1, 2], [3]]
+        """
         if chunks <= 0:
             raise ShapeError("chunk needs a number above 0", came=chunks)
         size = self._shape[arguments.axis(dim, self.ndim, "chunk")]
         return self.split(max(1, -(-size // chunks)), dim)
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """The windows along an axis, without it."""
+        """The windows along an axis, without it.
+
+        >>> [row.tolist() for row in Tensor([[1, 2], [3, 4]]).unbind()]
+        [[1, 2], [3, 4]]
+        """
         place = arguments.axis(dim, self.ndim, "unbind")
         rest = self._shape[:place] + self._shape[place + 1 :]
         return tuple(self._slice(place, i, i + 1)._reshape(rest) for i in range(self._shape[place]))

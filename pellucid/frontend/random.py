@@ -50,7 +50,11 @@ class Random(Creation):
 
     @classmethod
     def randn(cls, *shape: Any, generator: Generator | None = None, **options: Any) -> Self:
-        """Normal numbers, mean 0 and deviation 1. Options: dtype, device, requires_grad."""
+        """Normal numbers, mean 0 and deviation 1. Options: dtype, device, requires_grad.
+
+        >>> Tensor.randn(2, 3).shape
+        (2, 3)
+        """
         size = arguments.shape(shape, "randn")
         dtype, device, requires_grad = _float_options(options, "randn")
         return cls._leaf(normal_node(size, dtype, device, generator), device, requires_grad)
@@ -64,7 +68,11 @@ class Random(Creation):
         generator: Generator | None = None,
         **options: Any,
     ) -> Self:
-        """Uniform numbers in [low, high). Options: dtype, device, requires_grad."""
+        """Uniform numbers in [low, high). Options: dtype, device, requires_grad.
+
+        >>> bool((Tensor.uniform(100, low=2.0, high=3.0) >= 2).all())
+        True
+        """
         size = arguments.shape(shape, "uniform")
         dtype, device, requires_grad = _float_options(options, "uniform")
         node = uniform_node(size, dtype, device, generator) * (high - low) + low
@@ -80,7 +88,11 @@ class Random(Creation):
         generator: Generator | None = None,
         **options: Any,
     ) -> Self:
-        """Normal numbers of a *mean* and deviation *std*. Options: dtype, device, requires_grad."""
+        """Normal numbers of a *mean* and deviation *std*. Options: dtype, device, requires_grad.
+
+        >>> Tensor.normal(5.0, 0.0, (2,)).tolist()
+        [5.0, 5.0]
+        """
         shape = arguments.shape((size,), "normal")
         dtype, device, requires_grad = _float_options(options, "normal")
         node = normal_node(shape, dtype, device, generator) * std + mean
@@ -116,7 +128,11 @@ class Random(Creation):
 
     @classmethod
     def bernoulli(cls, p: float, size: Any, **options: Any) -> Self:
-        """True with probability *p*."""
+        """True with probability *p*.
+
+        >>> Tensor.bernoulli(1.0, (3,)).tolist()
+        [True, True, True]
+        """
         return cls.rand(size, **options) < p
 
     def rand_like(self, **options: Any) -> Self:

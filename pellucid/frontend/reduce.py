@@ -63,7 +63,11 @@ class Reduce(Elementwise):
         return self._accumulated(Ops.ADD, dim, keepdim, dtype, "sum")
 
     def prod(self, dim: Axes = None, keepdim: bool = False, dtype: DTypeLike | None = None) -> Self:
-        """Multiply along *dim* (all axes if None). Integers and bools give int64."""
+        """Multiply along *dim* (all axes if None). Integers and bools give int64.
+
+        >>> Tensor([[1, 2], [3, 4]]).prod(1).tolist()
+        [2, 12]
+        """
         return self._accumulated(Ops.MUL, dim, keepdim, dtype, "prod")
 
     def _accumulated(
@@ -105,17 +109,29 @@ class Reduce(Elementwise):
         return (total / max(count - correction, 0)).cast(result)
 
     def std(self, dim: Axes = None, correction: int = 1, keepdim: bool = False) -> Self:
-        """The square root of the variance."""
+        """The square root of the variance.
+
+        >>> Tensor([1.0, 2.0, 3.0]).std().item()
+        1.0
+        """
         return self.var(dim, correction, keepdim).sqrt()
 
     def var_mean(
         self, dim: Axes = None, correction: int = 1, keepdim: bool = False
     ) -> tuple[Self, Self]:
-        """Variance and mean."""
+        """Variance and mean.
+
+        >>> [x.item() for x in Tensor([1.0, 2.0, 3.0]).var_mean()]
+        [1.0, 2.0]
+        """
         return self.var(dim, correction, keepdim), self.mean(dim, keepdim)
 
     def norm(self, p: Any = 2, dim: Axes = None, keepdim: bool = False) -> Self:
-        """The p-norm along *dim*: (sum |x|^p)^(1/p); for p = inf the largest magnitude."""
+        """The p-norm along *dim*: (sum |x|^p)^(1/p); for p = inf the largest magnitude.
+
+        >>> Tensor([3.0, 4.0]).norm().item()
+        5.0
+        """
         size = self.cast(self._promoted_float()).abs()
         if p in (math.inf, "inf"):
             return size.amax(dim, keepdim)
@@ -130,12 +146,20 @@ class Reduce(Elementwise):
     # ---- extremes -------------------------------------------------------------------------------
 
     def amax(self, dim: Axes = None, keepdim: bool = False) -> Self:
-        """The largest element along *dim*; NaN if there is one; ties share the gradient."""
+        """The largest element along *dim*; NaN if there is one; ties share the gradient.
+
+        >>> Tensor([[1, 5], [4, 2]]).amax(0).tolist()
+        [4, 5]
+        """
         self._nonempty(dim, "max")
         return self._reduced(self.uop, Ops.MAX, dim, keepdim, "max")
 
     def amin(self, dim: Axes = None, keepdim: bool = False) -> Self:
-        """The smallest element along *dim*; NaN if there is one."""
+        """The smallest element along *dim*; NaN if there is one.
+
+        >>> Tensor([[1, 5], [4, 2]]).amin(0).tolist()
+        [1, 2]
+        """
         self._nonempty(dim, "min")
         return self._reduced(self.uop, Ops.MIN, dim, keepdim, "min")
 
@@ -190,7 +214,11 @@ class Reduce(Elementwise):
         return self._place_of(Ops.ARGMAX, dim, keepdim, "argmax")
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
-        """The first place of the smallest element, or of the first NaN."""
+        """The first place of the smallest element, or of the first NaN.
+
+        >>> Tensor([3, 1, 1]).argmin().item()
+        1
+        """
         return self._place_of(Ops.ARGMIN, dim, keepdim, "argmin")
 
     def _place_of(self, op: Op, dim: Axes, keepdim: bool, name: str) -> Self:
@@ -206,11 +234,19 @@ class Reduce(Elementwise):
         )
 
     def all(self, dim: Axes = None, keepdim: bool = False) -> Self:
-        """True where no element along *dim* is 0."""
+        """True where no element along *dim* is 0.
+
+        >>> Tensor([[1, 0], [2, 3]]).all(1).tolist()
+        [False, True]
+        """
         return self._reduced(self.uop.cast(dtypes.bool), Ops.AND, dim, keepdim, "all")
 
     def any(self, dim: Axes = None, keepdim: bool = False) -> Self:
-        """True where some element along *dim* is not 0."""
+        """True where some element along *dim* is not 0.
+
+        >>> Tensor([[0, 0], [2, 0]]).any(1).tolist()
+        [False, True]
+        """
         return self._reduced(self.uop.cast(dtypes.bool), Ops.OR, dim, keepdim, "any")
 
     def allclose(
@@ -263,7 +299,11 @@ class Reduce(Elementwise):
         return (grown / grown.sum(place, keepdim=True)).cast(self._softmax_dtype(dtype))
 
     def log_softmax(self, dim: int = -1, dtype: DTypeLike | None = None) -> Self:
-        """log(softmax(self)), computed without dividing."""
+        """log(softmax(self)), computed without dividing.
+
+        >>> [round(x, 3) for x in Tensor([0.0, 0.0]).log_softmax().exp().tolist()]
+        [0.5, 0.5]
+        """
         x = self._logits(dtype)
         place = arguments.axis(dim, x.ndim, "log_softmax")
         if 0 in x._shape:
@@ -293,11 +333,19 @@ class Reduce(Elementwise):
         return self._running(Ops.ADD, dim, dtype, "cumsum")
 
     def cumprod(self, dim: int = 0, dtype: DTypeLike | None = None) -> Self:
-        """The products of all elements up to each one along *dim*."""
+        """The products of all elements up to each one along *dim*.
+
+        >>> Tensor([1, 2, 3, 4]).cumprod().tolist()
+        [1, 2, 6, 24]
+        """
         return self._running(Ops.MUL, dim, dtype, "cumprod")
 
     def cummax(self, dim: int = 0) -> Self:
-        """The largest of all elements up to each one along *dim*."""
+        """The largest of all elements up to each one along *dim*.
+
+        >>> Tensor([1, 3, 2]).cummax().tolist()
+        [1, 3, 3]
+        """
         return self._running(Ops.MAX, dim, self._dtype, "cummax")
 
     def _running(self, op: Op, dim: int, dtype: DTypeLike | None, name: str) -> Self:

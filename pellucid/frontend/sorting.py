@@ -93,7 +93,11 @@ class Sorting(Convolution):
         return Found(self._at(place, places), places)
 
     def median(self) -> Self:
-        """The lower middle element of all; NaN if there is one."""
+        """The lower middle element of all; NaN if there is one.
+
+        >>> Tensor([4, 1, 3, 2]).median().item()
+        2
+        """
         flat = self.flatten()
         if flat.numel() == 0:
             raise ShapeError("median of nothing has no value", came=self._shape)

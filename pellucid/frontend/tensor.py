@@ -80,7 +80,11 @@ class Tensor(Autograd):
         return self.cast(dtypes.float32)
 
     def half(self) -> Self:
-        """As float16."""
+        """As float16.
+
+        >>> Tensor([1.0]).half().dtype
+        dtypes.float16
+        """
         return self.cast(dtypes.float16)
 
     def bfloat16(self) -> Self:
@@ -96,11 +100,19 @@ class Tensor(Autograd):
         return self.cast(dtypes.int32)
 
     def long(self) -> Self:
-        """As int64."""
+        """As int64.
+
+        >>> Tensor([1.7, -1.7]).long().tolist()
+        [1, -1]
+        """
         return self.cast(dtypes.int64)
 
     def bool(self) -> Self:
-        """As bool: x != 0."""
+        """As bool: x != 0.
+
+        >>> Tensor([0.0, 0.5]).bool().tolist()
+        [False, True]
+        """
         return self.cast(dtypes.bool)
 
     def to(self, *where: Any) -> Self:

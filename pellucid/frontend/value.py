@@ -155,12 +155,20 @@ class Value:
 
     @property
     def shape(self) -> Shape:
-        """The size of every axis."""
+        """The size of every axis.
+
+        >>> Tensor([[1, 2, 3]]).shape
+        (1, 3)
+        """
         return self._shape
 
     @property
     def dtype(self) -> DType:
-        """The type of an element."""
+        """The type of an element.
+
+        >>> Tensor([1.5]).dtype
+        dtypes.float32
+        """
         return self._dtype
 
     @property
@@ -178,11 +186,19 @@ class Value:
         return len(self._shape)
 
     def numel(self) -> int:
-        """The number of elements."""
+        """The number of elements.
+
+        >>> Tensor([[1, 2, 3]]).numel()
+        3
+        """
         return math.prod(self._shape)
 
     def size(self, dim: int | None = None) -> Shape | int:
-        """The shape, or the size of one axis."""
+        """The shape, or the size of one axis.
+
+        >>> Tensor([[1, 2, 3]]).size(), Tensor([[1, 2, 3]]).size(1)
+        ((1, 3), 3)
+        """
         return self._shape if dim is None else self._shape[dim]
 
     def element_size(self) -> int:
@@ -191,7 +207,11 @@ class Value:
 
     @property
     def nbytes(self) -> int:
-        """The size of all elements in bytes."""
+        """The size of all elements in bytes.
+
+        >>> Tensor([1.0, 2.0]).nbytes
+        8
+        """
         return self.numel() * self._dtype.itemsize
 
     def is_floating_point(self) -> bool:
@@ -207,6 +227,10 @@ class Value:
         """Compute the value now, with that of *others*, and keep it in memory.
 
         It never changes a value and never cuts a gradient.
+
+        >>> x = (Tensor([1, 2]) + 1).realize()
+        >>> x.is_realized
+        True
         """
         realize_storages([self._storage, *[o._storage for o in others]])
         return self

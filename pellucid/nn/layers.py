@@ -86,13 +86,21 @@ class Conv2d(_Convolution):
 
 
 class Conv1d(_Convolution):
-    """A convolution over the last axis."""
+    """A convolution over the last axis.
+
+    >>> Conv1d(3, 2, 3)(Tensor.ones(1, 3, 8)).shape
+    (1, 2, 6)
+    """
 
     num = 1
 
 
 class ConvTranspose2d(Module):
-    """The gradient of a convolution, as a layer that enlarges."""
+    """The gradient of a convolution, as a layer that enlarges.
+
+    >>> ConvTranspose2d(3, 2, 2, stride=2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 2, 8, 8)
+    """
 
     def __init__(
         self,
@@ -120,7 +128,11 @@ class ConvTranspose2d(Module):
 
 
 class LayerNorm(Module):
-    """Mean 0 and variance 1 over the last axes, scaled and moved."""
+    """Mean 0 and variance 1 over the last axes, scaled and moved.
+
+    >>> LayerNorm(4)(Tensor.ones(2, 4)).shape
+    (2, 4)
+    """
 
     def __init__(
         self,
@@ -143,7 +155,11 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """Mean square 1 over the last axis, scaled."""
+    """Mean square 1 over the last axis, scaled.
+
+    >>> RMSNorm(4)(Tensor.ones(2, 4)).shape
+    (2, 4)
+    """
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         self.eps = eps
@@ -159,6 +175,9 @@ class GroupNorm(Module):
     """Mean 0 and variance 1 over each group of channels.
 
     Source: Wu and He, "Group normalization", 2018.
+
+    >>> GroupNorm(2, 4)(Tensor.ones(1, 4, 5)).shape
+    (1, 4, 5)
     """
 
     def __init__(
@@ -228,11 +247,19 @@ class BatchNorm2d(Module):
 
 
 class BatchNorm1d(BatchNorm2d):
-    """The same over (batch, channels) or (batch, channels, length)."""
+    """The same over (batch, channels) or (batch, channels, length).
+
+    >>> BatchNorm1d(3)(Tensor.ones(2, 3, 5)).shape
+    (2, 3, 5)
+    """
 
 
 class Embedding(Module):
-    """A row of a table for each index."""
+    """A row of a table for each index.
+
+    >>> Embedding(10, 4)(Tensor([1, 7])).shape
+    (2, 4)
+    """
 
     def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
         self.weight = Tensor.randn(num_embeddings, embedding_dim, requires_grad=True)
@@ -243,7 +270,11 @@ class Embedding(Module):
 
 
 class Dropout(Module):
-    """Some elements 0 in training, the others enlarged to make up for them."""
+    """Some elements 0 in training, the others enlarged to make up for them.
+
+    >>> Dropout(0.5).eval()(Tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
 
     def __init__(self, p: float = 0.5) -> None:
         if not 0 <= p <= 1:
@@ -257,7 +288,11 @@ class Dropout(Module):
 
 
 class Flatten(Module):
-    """All axes but the first as one."""
+    """All axes but the first as one.
+
+    >>> Flatten()(Tensor.ones(2, 3, 4)).shape
+    (2, 12)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         self.dims = start_dim, end_dim
@@ -269,7 +304,11 @@ class Flatten(Module):
 
 
 class MaxPool2d(Module):
-    """The maximum of every window."""
+    """The maximum of every window.
+
+    >>> MaxPool2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
 
     def __init__(
         self,
@@ -307,13 +346,21 @@ class _Function(Module):
 
 
 class AvgPool2d(_Function):
-    """The mean of every window."""
+    """The mean of every window.
+
+    >>> AvgPool2d(2)(Tensor.ones(1, 3, 4, 4)).shape
+    (1, 3, 2, 2)
+    """
 
     method = "avg_pool2d"
 
 
 class ReLU(_Function):
-    """x where it is above 0, else 0."""
+    """x where it is above 0, else 0.
+
+    >>> ReLU()(Tensor([-1.0, 2.0])).tolist()
+    [0.0, 2.0]
+    """
 
     method = "relu"
 
@@ -385,13 +432,21 @@ class CrossEntropyLoss(_Function):
 
 
 class MSELoss(_Function):
-    """The mean of squared differences."""
+    """The mean of squared differences.
+
+    >>> MSELoss()(Tensor([1.0]), Tensor([3.0])).item()
+    4.0
+    """
 
     method = "mse_loss"
 
 
 class Identity(Module):
-    """What comes in goes out."""
+    """What comes in goes out.
+
+    >>> Identity()(Tensor([1, 2])).tolist()
+    [1, 2]
+    """
 
     def forward(self, *args: Any) -> Any:
         """Give the first argument."""

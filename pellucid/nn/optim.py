@@ -74,6 +74,12 @@ class SGD(Optimizer):
 
     Source: Sutskever et al., "On the importance of initialization and momentum in deep
     learning", 2013, for Nesterov's variant, in PyTorch's arrangement.
+
+    >>> p = Tensor([3.0], requires_grad=True)
+    >>> _ = (p * p).sum().backward()
+    >>> SGD([p], lr=0.25).step()
+    >>> p.tolist()
+    [1.5]
     """
 
     def __init__(
@@ -121,6 +127,12 @@ class Adam(Optimizer):
     their start.
 
     Source: Kingma and Ba, "Adam: a method for stochastic optimization", 2015, algorithm 1.
+
+    >>> p = Tensor([3.0], requires_grad=True)
+    >>> _ = (p * p).sum().backward()
+    >>> Adam([p], lr=0.5).step()  # the first step is as long as lr
+    >>> [round(x, 3) for x in p.tolist()]
+    [2.5]
     """
 
     decoupled = False
