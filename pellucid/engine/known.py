@@ -96,7 +96,7 @@ def answer(request: Request) -> bool:
 def learn(request: Request, compiled: UOp, promised: promise.Promise) -> bool:
     """Keep a compiled schedule, and run it; False for one that has to be run call by call."""
     given = request.structure.buffers
-    after = {id(reference()): stored_buffer(node) for reference, _, node in promised.changes}
+    after = {id(change.storage()): stored_buffer(change.after) for change in promised.changes}
     stored = [after.get(id(storage)) for storage in request.storages]
     flags = [node for node, _ in promised.checks]
     made = [n for n in dict.fromkeys([*stored, *flags]) if n is not None and n not in given]
@@ -140,7 +140,8 @@ def _run(known: Known, request: Request) -> None:
     ):
         buffer = named.get(number) if kind is not None else given[-1 - number]
         if buffer is not None:
-            promise.replace(storage, node, buffer.reshape(node.known_shape))
+            after = buffer.reshape(node.known_shape)
+            promise.replace(storage, node, after, is_in_place=kind is None)
         elif kind is not None:
             promise.settle(storage, node, given, made[number], kind)
 

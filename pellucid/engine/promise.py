@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pellucid.core.records import dataclass
 from pellucid.engine import history
@@ -21,20 +22,31 @@ from pellucid.ir.uop import UOp
 from pellucid.runtime.allocator import Block
 
 
+class Change(NamedTuple):
+    """A value that a schedule stores."""
+
+    storage: weakref.ref[Storage]
+    before: UOp
+    """The lazy value."""
+    after: UOp
+    """The realised value."""
+    is_in_place: bool
+    """Whether that stands in a buffer which the lazy value reads."""
+
+
 @dataclass
 class Promise:
     """Values that a schedule stores, and flags that say whether it went well."""
 
-    changes: list[tuple[weakref.ref[Storage], UOp, UOp]]
-    """(storage, its lazy value, its realised value)"""
+    changes: list[Change]
     checks: tuple[tuple[UOp, CheckArg], ...]
 
     def keep(self) -> None:
         """Let the storages mean what stands in memory now."""
-        for reference, before, after in self.changes:
-            storage = reference()
+        for change in self.changes:
+            storage = change.storage()
             if storage is not None:
-                replace(storage, before, after)
+                replace(storage, change.before, change.after, is_in_place=change.is_in_place)
 
 
 _promises: weakref.WeakKeyDictionary[UOp, Promise] = weakref.WeakKeyDictionary()
@@ -58,13 +70,13 @@ def hand_on(linear: UOp, compiled: UOp) -> None:
         _promises[compiled] = promise
 
 
-def replace(storage: Storage, before: UOp, after: UOp) -> None:
+def replace(storage: Storage, before: UOp, after: UOp, *, is_in_place: bool) -> None:
     """Let *storage* mean the realised node, and keep what differentiation needs."""
     if storage.uop is not before:
         return  # written to meanwhile: its lazy value stands
     buffer = stored_buffer(after)
     assert buffer is not None, "a realised value stands in a buffer"
-    if any(node is buffer for node in before.toposort()):  # in place
+    if is_in_place:
         history.forget(buffer)
     elif before.op is not Ops.BUFFER:
         history.remember(buffer, before)

@@ -25,7 +25,7 @@ from pellucid.core.options import current_options
 from pellucid.engine import capture, history, known, promise
 from pellucid.engine.compile import compile_linear
 from pellucid.engine.memory import buffer_of
-from pellucid.engine.promise import Promise
+from pellucid.engine.promise import Change, Promise
 from pellucid.engine.readers import computed_before
 from pellucid.engine.run import engine_lock, raise_failed_checks, run_linear
 from pellucid.engine.storage import Storage, live_nodes, stored_buffer
@@ -137,8 +137,13 @@ def _schedule_on(device: str, storages: Sequence[Storage]) -> tuple[UOp, Promise
     written = written_buffers(before.values())
     pending = _pending(before, written)
     scheduled = schedule(list(before.values()), pending=pending, device=device)
-    changes = [(weakref.ref(s), node, scheduled.stored[node]) for s, node in before.items()]
+    read = {node for node in order if node.op is Ops.BUFFER}
+    changes = [_change(s, node, scheduled.stored[node], read) for s, node in before.items()]
     return scheduled.linear, Promise(changes, scheduled.checks)
+
+
+def _change(storage: Storage, before: UOp, after: UOp, read: set[UOp]) -> Change:
+    return Change(weakref.ref(storage), before, after, stored_buffer(after) in read)
 
 
 def _mark_wanted(storages: Iterable[Storage]) -> None:
@@ -203,10 +208,10 @@ def _expected(linear: UOp) -> dict[UOp, np.ndarray]:
 
     promised = promise.of(linear)
     assert promised is not None, "a schedule of storages has a promise"
-    nodes = [before for _, before, _ in promised.changes]
+    nodes = [change.before for change in promised.changes]
     buffers = {n: buffer_of(n).as_numpy().copy() for n in all_nodes(nodes) if n.op is Ops.BUFFER}
     values = evaluate_all(nodes, buffers)
-    after = [after for _, _, after in promised.changes]
+    after = [change.after for change in promised.changes]
     return dict(zip(after, values, strict=True))
 
 
