@@ -21,7 +21,8 @@ Sums are added block after block; no value changes otherwise.
 
 `block(i, n, (part,))` makes a softmax of rows online (online.py): all passes are run for one part
 of the rows after the other, and statistics and sums are brought to each new maximum (rescaled.py).
-Rows that later passes read are then as long as a part.
+Rows that later passes read are then as long as a part. What follows the softmax, and all passes of
+`block(i, n, (0,))`, make rows again, a block at a time (remade.py).
 
 Source: M. Rabe, C. Staats, "Self-attention does not need O(n^2) memory", 2021; T. Dao,
 "FlashAttention-2: faster attention with better parallelism and work partitioning", 2023 (rows in
@@ -46,6 +47,7 @@ from pellucid.opt.actions.legal import next_define_id, refuse, require_free_orde
 from pellucid.opt.actions.masked import Live, live_blocks
 from pellucid.opt.actions.online import Online, read_online
 from pellucid.opt.actions.overlap import require_stored_alone
+from pellucid.opt.actions.remade import made_again, without_links
 from pellucid.opt.actions.rescaled import Stream
 from pellucid.opt.actions.values import Ranges, RowValue, row_values
 from pellucid.opt.axes import end_of, size_of
@@ -106,7 +108,6 @@ class Blocks:
         self.action, self.axis, self.end = action, axis, end
         self.outer: Ranges = (*end.ranges, *end.src[1:-1])
         self.values = row_values(end.src[0], action, axis)
-        self.by_node = {node: value for value in self.values for node in value.uses}
         self.fresh_from = next_range_id(sink)
         self.define = next_define_id(sink)
         self.copies: dict[UOp, UOp] = {}
@@ -122,10 +123,19 @@ class Blocks:
         self.online: Online | None = None
         self.reference: RowValue | None = None  # what is read in passes instead of the largest
         self.part: _Part | None = None
+        self.last = max(value.stage for value in self.values)  # the last pass of each part
         if action.extra:
-            self.online = read_online(self.values, action)
-            self.values = self.online.values
-            self.by_node = {node: value for value in self.values for node in value.uses}
+            self.use_less_memory()
+        self.values = without_links(self.values)
+        self.by_node = {node: value for value in self.values for node in value.uses}
+
+    def use_less_memory(self) -> None:
+        """Keep parts of rows at most, of one softmax; or no row, where parts have no elements."""
+        if self.action.extra[0]:
+            self.online = read_online(self.values, self.action)
+            self.values, self.last = self.online.values, self.online.stage
+        else:
+            self.values = made_again(self.values, 0)
 
     # ---- ranges and buffers ----------------------------------------------------------------------
 
@@ -148,44 +158,54 @@ class Blocks:
         stream = None if self.online is None else Stream(self, self.online)
         for part in self.parts():
             self.part = part
-            effects: list[UOp] = []
-            if stream is not None:
-                effects += stream.begin()
-            for stage in range(1 + max(value.stage for value in self.values)):
+            effects = stream.begin() if stream is not None else []
+            for stage in range(1 + self.last):
                 if stream is not None and stage == stream.stage:
                     effects += stream.scale_again()
-                values = [v for v in self.values if v.stage == stage]
-                effects += [self.close(v) for v in values if v.is_total]
-                effects += self.run_pass([v for v in values if not v.is_total])
+                effects += self.run_stage(stage)
             if part.turn is not None:
                 done = UOp.make(Ops.GROUP, *effects).end(part.turn)
                 for value in self.values:
-                    value.done = done
+                    value.done = done if value.stage <= self.last else value.done
         self.part = None
         if stream is not None:
             stream.finish()
+            self.part = self.whole()
+            for stage in range(1 + self.last, 1 + max(value.stage for value in self.values)):
+                self.run_stage(stage)
+            self.part = None
         body = self.outputs(self.end.src[0], ())
         return body.end(*self.end.src[1:-1])
 
+    def run_stage(self, stage: int) -> list[UOp]:
+        """Make the values of a pass, of all blocks of a part: totals of sums first."""
+        values = [v for v in self.values if v.stage == stage]
+        effects = [self.close(v) for v in values if v.is_total]
+        return effects + self.run_pass([v for v in values if not v.is_total])
+
     def parts(self) -> Iterator[_Part]:
         """The parts of the rows: one, or as many as an online softmax is made of."""
-        length = self.action.amount
-        count, rest = divmod(self.length, length)
-        zero = UOp.const(dtypes.index, 0)
-        first, blocks = zero, zero.const_like(count)
-        if self.live is not None:
-            first, blocks = self.live.start, self.live.count
+        whole = self.whole()
         if self.online is None:
-            yield _Part(None, first, blocks, rest)
+            yield whole
             return
-        each = self.blocks_of_part
+        each, blocks = self.blocks_of_part, whole.count
         turn = self.loop(simplify((blocks + (each - 1)) // each))
         left = simplify(blocks + turn * -each)
         is_even = blocks.is_const and blocks.arg % each == 0
-        size = zero.const_like(each) if is_even else left.minimum(each)
-        yield _Part(turn, simplify(first + turn * each), simplify(size))
-        if rest:
-            yield _Part(None, zero, zero, rest)
+        size = blocks.const_like(each) if is_even else left.minimum(each)
+        yield _Part(turn, simplify(whole.first + turn * each), simplify(size))
+        if whole.rest:
+            zero = blocks.const_like(0)
+            yield _Part(None, zero, zero, whole.rest)
+
+    def whole(self) -> _Part:
+        """The rows from end to end, but for dead blocks."""
+        count, rest = divmod(self.length, self.action.amount)
+        zero = UOp.const(dtypes.index, 0)
+        if self.live is not None:
+            return _Part(None, self.live.start, self.live.count, rest)
+        return _Part(None, zero, zero.const_like(count), rest)
 
     @property
     def blocks_of_part(self) -> int:

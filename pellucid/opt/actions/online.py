@@ -16,6 +16,9 @@ the first caches, however long the row is. M is the maximum so far:
                         l += sum of e[j];  y[d] += sum of e[j] * v[j, d]
     at the end:         y[d] = y[d] / l;  l = l / c
 
+What needs the weights themselves, or a sum of what they weigh, stands in later passes, which make
+rows again (remade.py): gradients, and weights that are rounded to fewer bits before they weigh.
+
 Laws (`laws/rescaling.py`): exp(s - M) = exp(s - m) * exp(m - M), and (a / l) * v + (b / l) * u is
 (a * v + b * u) / l. Both hold for real numbers, and floats round otherwise: that is an error of a
 sum, which semantics.md bounds by 2 log2(n) epsilons of the sum of sizes. One scaling costs at most
@@ -42,13 +45,14 @@ from pellucid.ir.arg import Action
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.actions.legal import refuse
-from pellucid.opt.actions.values import RowValue, note_later_reads
+from pellucid.opt.actions.remade import made_again
+from pellucid.opt.actions.values import RowValue
 from pellucid.opt.axes import size_of
 
 
 @dataclass(frozen=True)
 class Online:
-    """A softmax that is made part by part.
+    """A softmax that is made part by part, and values of later passes.
 
     largest, exponentials, total: m, e and l of above.  sums: all that is scaled again, l included.
     shared: those of the sums that are divided by the total at the end.  scale: c.
@@ -64,6 +68,11 @@ class Online:
     scale: float
     formula: UOp
     score: UOp
+
+    @property
+    def stage(self) -> int:
+        """The last pass that each part goes through."""
+        return self.exponentials.stage
 
     def away(self, value: UOp, largest: UOp) -> UOp:
         """What the exponential is of *value* in place of a score."""
@@ -94,25 +103,71 @@ def read_online(values: Sequence[RowValue], action: Action) -> Online:
     if total is None:
         raise refuse(action, "its exponentials are not summed")
     weights = [v for v in values if v.is_row and _is_share(v, exponentials, total)]
-    rows = [exponentials, *weights]
-    sums = [v for v in values if v is total or any(_weighs(v, row, largest) for row in rows)]
-    _require_no_other_use(values, action, [largest, total, *rows], [*rows, *sums])
-    others = (v for v in values if v not in weights + sums)
-    if largest.stage or any(v.stage > exponentials.stage for v in others):
-        raise refuse(action, "its rows depend on other statistics")
-    shared = [v for v in sums if any(_weighs(v, row, largest) for row in weights)]
+    known = _Known(values, exponentials, largest)
+    shared = [v for v in values if known.weighs(v, weights)]
+    own = [v for v in values if v is total or known.weighs(v, [exponentials])]
+    sums = [v for v in values if v in shared or v in own]
+    known.require_complete(action, sums)
     for value in shared:
         _weigh_exponentials(value, exponentials, weights)
-    for value in sums:
-        value.stage = exponentials.stage
+    for value in values:
+        if value in sums:
+            value.stage = exponentials.stage
+        elif value.is_total and value.stage <= exponentials.stage:
+            value.stage = exponentials.stage + 1
+    left = made_again(values, exponentials.stage)
     length = size_of(exponentials.axis) or 1
     scale = 2.0 ** -math.ceil(math.log2(length) + 1) if shared else 1.0
     formula = exponentials.body
     (score,) = (n for n in _difference(formula) if n.op is Ops.INDEX)
     exponentials.body = formula * scale
-    left = [v for v in values if v not in weights]
-    note_later_reads(left)
     return Online(left, largest, exponentials, total, sums, shared, scale, formula, score)
+
+
+class _Known:
+    """Which values are complete in each part, and what the others read."""
+
+    def __init__(
+        self, values: Sequence[RowValue], exponentials: RowValue, largest: RowValue
+    ) -> None:
+        self.values, self.exponentials, self.largest = values, exponentials, largest
+        self.by_node = {node: value for value in values for node in value.uses}
+
+    def reads(self, body: UOp) -> list[RowValue]:
+        """The values that an element is computed from."""
+        nodes = body.toposort(lambda n: n not in self.by_node)
+        return [self.by_node[n] for n in nodes if n in self.by_node]
+
+    def weighs(self, value: RowValue, rows: Sequence[RowValue]) -> bool:
+        """True for a sum of what *rows* weigh, of which a part is known where exponentials are."""
+        for row in rows:
+            other = _other_factor(value, row)
+            if other is not None:
+                return all(self.is_given(v) for v in self.reads(other))
+        return False
+
+    def is_given(self, value: RowValue) -> bool:
+        """True for a row that is the same for every maximum."""
+        if not value.is_row or value.stage > self.exponentials.stage:
+            return False
+        below = self.reads(value.body)
+        return value is not self.exponentials and all(self.is_given(v) for v in below)
+
+    def require_complete(self, action: Action, sums: Sequence[RowValue]) -> None:
+        """Nothing but sums that are scaled may read, in a part, what is not complete."""
+        last = self.exponentials.stage
+        if self.largest.stage:
+            raise refuse(action, "its rows depend on other statistics")
+        for value in self.values:
+            if value.stage > last or value.is_total or value in sums:
+                continue
+            read = self.reads(value.body)
+            if value is self.exponentials:
+                read = [v for v in read if v is not self.largest]
+            if self.exponentials in read or self.largest in read:
+                raise refuse(action, "its softmax is used before it is complete")
+            if any(not v.is_row for v in read):
+                raise refuse(action, "its rows depend on other statistics")
 
 
 # ---- the values of a softmax ---------------------------------------------------------------------
@@ -162,27 +217,14 @@ def _is_share(row: RowValue, exponentials: RowValue, total: RowValue) -> bool:
     return whole is total.node and _is_read(part, [exponentials.node], row.axis)
 
 
-def _weighs(value: RowValue, row: RowValue, largest: RowValue) -> bool:
-    """True for a sum over products of a row and something else."""
+def _other_factor(value: RowValue, row: RowValue) -> UOp | None:
+    """What a row is multiplied with in a sum over such products; None for other values."""
     if value.is_row or value.node.arg.op is not Ops.ADD or value.body.op is not Ops.MUL:
-        return False
+        return None
     read, other = value.body.src
     if not _is_read(read, [row.node], value.axis):
         read, other = other, read
-    return _is_read(read, [row.node], value.axis) and largest.node not in other.toposort()
-
-
-def _require_no_other_use(
-    values: Sequence[RowValue], action: Action, known: list[RowValue], users: list[RowValue]
-) -> None:
-    """Nothing but *users* may read what changes from part to part."""
-    nodes = [value.node for value in known]
-    stop = {value.node for value in values}
-    for value in values:
-        if value in users:
-            continue
-        if any(n in nodes for n in value.body.toposort(lambda n: n not in stop)):
-            raise refuse(action, "its softmax is used before it is complete")
+    return other if _is_read(read, [row.node], value.axis) else None
 
 
 def _weigh_exponentials(

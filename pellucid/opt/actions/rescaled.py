@@ -31,7 +31,7 @@ class Stream:
 
     def __init__(self, blocks: Blocks, online: Online) -> None:
         self.blocks, self.online = blocks, online
-        self.stage = online.exponentials.stage
+        self.stage = online.stage
         largest = online.largest
         self.old, self.reference, self.factor = (
             replace(largest, buffer=blocks.buffer_like(largest.node, (self._row(),)), done=None)
@@ -76,6 +76,7 @@ class Stream:
         for value in online.sums:
             if value not in online.shared and online.scale != 1:
                 self._change(value, Ops.MUL, None)
+        self.blocks.reference = None
 
     # ---- effects ---------------------------------------------------------------------------------
 

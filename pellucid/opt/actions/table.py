@@ -16,7 +16,8 @@ LOOP form -> LOOP form. An action never changes a value, but for the order in wh
                        actions of its own (nests.py)
     block(axis, n)     the rows of local memory that turns of an axis fill are made together, for
                        all of the axis, n elements of each at a time (blocks.py); with a length of
-                       parts as a third thing, a softmax of them is made part by part (online.py)
+                       parts as a third thing, a softmax of them is made part by part (online.py),
+                       with 0 there no row is kept from one pass to the next (remade.py)
     cascade(axis, f)   a long reduction is nested: REDUCE(REDUCE(x, f at a time), the rest), so that
                        every accumulator sums few terms and the rounding error stays small; without
                        an amount, the axis itself is the outer level and the others the inner one

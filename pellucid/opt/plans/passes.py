@@ -9,6 +9,7 @@ A kernel with a row of 512 scores in each turn of i over 512, lanes of 8:
 With rows of 4096 scores, which do not fit the cache:
 
     block(i, 64, (512,))     the same, and the softmax of 512 of them at a time (online.py)
+    block(i, 64, (0,))       where it is no such softmax: rows are made again by each pass
 
 So many rows that they are lanes, a few vectors of them; blocks so long that what is loaded for one
 is used by many products, and all that a block needs stays in the first cache.
@@ -16,13 +17,16 @@ is used by many products, and all that a block needs stays in the first cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pellucid.core.errors import ActionError
 from pellucid.ir.arg import Action
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.actions.legal import buffer_of, buffer_uses
-from pellucid.opt.actions.online import most_parts, read_online
-from pellucid.opt.actions.values import row_values
+from pellucid.opt.actions.masked import live_blocks
+from pellucid.opt.actions.online import Online, most_parts, read_online
+from pellucid.opt.actions.values import RowValue, row_values
 from pellucid.opt.axes import end_of, size_of
 from pellucid.opt.plans.plan import Plan
 
@@ -32,8 +36,12 @@ LENGTH = 64
 """How long a block of a row is."""
 PART = 4
 """What part of the second cache the rows take that an online softmax keeps."""
+SPILL = 1.5
+"""How many times the second cache rows may take before making them again is cheaper than to read
+them from further away. (Rows of a mask that leaves out blocks are half as long, on average.)"""
 BLOCKS = "what a block needs stays in cache"
 PARTS = "whole rows do not fit the cache, so a softmax is made part by part"
+AGAIN = "whole rows do not fit the cache, so each pass makes its own"
 
 
 def plan_blocks(plan: Plan) -> None:
@@ -53,26 +61,45 @@ def plan_blocks(plan: Plan) -> None:
     block = even_part(length, LENGTH)
     for number in parts:
         extra = _part_of_rows(plan, number, block, length)
-        reason = PARTS if extra else BLOCKS
+        reason = BLOCKS if not extra else PARTS if extra[0] else AGAIN
         plan.do("block", number, block, reason, extra)
 
 
 def _part_of_rows(plan: Plan, number: int, block: int, length: int) -> tuple[int, ...]:
-    """How long the parts of an online softmax are; nothing where rows fit the cache as they are."""
+    """How long the parts of an online softmax are; nothing where rows are kept from end to end.
+
+    0, where they are too long for that and no softmax that can be online: then no row is kept.
+    """
     axis, effect = plan.axis(number), plan.sink.src[0]
     action = Action("block", 0, block)
     end = end_of(plan.sink, axis) or effect
     try:
         values = row_values(end.src[0], action, axis)
-        rows = sum(v.node.dtype.itemsize for v in values if v.kept) * (size_of(axis) or 1)
-        if rows * length <= plan.target.l2_bytes // 2:
-            return ()
-        read_online(values, action)
     except ActionError:
         return ()
+    l2_bytes = plan.target.l2_bytes
+    kept = sum(v.node.dtype.itemsize for v in values if v.kept) * (size_of(axis) or 1)
+    whole = kept * length
+    if whole <= l2_bytes // 2:
+        return ()
+    most = l2_bytes * (SPILL if live_blocks(values, axis, block) is None else 2 * SPILL)
+    online = _online(values, action)
+    is_repeated = online is None or any(v.stage > online.stage for v in online.values)
+    if is_repeated and whole <= most:
+        return ()
+    if online is None:
+        return (0,)
     least = -(-length // most_parts(length))
-    wanted = max(least, plan.target.l2_bytes // PART // rows)
+    wanted = max(least, l2_bytes // PART // kept)
     return (min(-(-wanted // block) * block, length),)
+
+
+def _online(values: Sequence[RowValue], action: Action) -> Online | None:
+    """The softmax that can be made part by part, if there is one."""
+    try:
+        return read_online(values, action)
+    except ActionError:
+        return None
 
 
 def _loop_of_rows(sink: UOp) -> UOp | None:

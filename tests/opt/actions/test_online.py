@@ -194,7 +194,6 @@ def test_other_uses_of_a_softmax_are_refused() -> None:
     q, k, v = (tensor((1, n, WIDTH)) for n in (16, KEYS, KEYS))
     scores = product(q, turned(k))
     e = exp(scores - keep(reduce(scores, 2, op=Ops.MAX), 2, KEYS))
-    squares = e * e / keep(reduce(e, 2), 2, KEYS)
-    (kernel,) = kernels(check([product(squares, v)]))
+    (kernel,) = kernels(check([product(e * e, v) / keep(reduce(e, 2), 2, WIDTH)]))
     with pytest.raises(ActionError, match="its softmax is used before it is complete"):
         apply_action(simplify_ranges(kernel, TARGET), ONLINE, TARGET)
