@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,7 @@ from pellucid.engine import known
 from pellucid.engine.structure import structure_of
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, new_buffer
+from tests.together import in_threads
 
 
 def buffers(count: int, size: int = 4) -> list[UOp]:
@@ -150,11 +149,7 @@ def test_from_many_threads() -> None:
         except BaseException as error:  # noqa: BLE001 - shown by the main thread
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(n * 1000,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [(n * 1000,) for n in range(4)])
     assert not errors
 
 

@@ -15,6 +15,7 @@ from pellucid import Context, Device, Tensor, dtypes, jit, no_grad
 from pellucid.engine.storage import live_storages
 from pellucid.frontend.jit import Jit
 from pellucid.ir.uop import num_live_nodes
+from tests.together import in_threads
 
 
 def floats(*values: float, requires_grad: bool | None = None) -> Tensor:
@@ -268,11 +269,7 @@ def test_the_long_way_in_one_thread_and_the_straight_way_in_another() -> None:
             if not (found == 2 * number + 1).all():
                 wrong.append(found)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [(n,) for n in range(4)])
     assert not wrong
 
 
@@ -299,11 +296,7 @@ def test_threads_take_it_at_the_same_time() -> None:
             if not (found == 2 * number + 1).all():
                 wrong.append(found)
 
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [(n,) for n in range(4)])
     assert not wrong
 
 

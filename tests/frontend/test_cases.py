@@ -7,7 +7,6 @@ data, realised and not.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 
 from pellucid import Tensor, dtypes, no_grad, where
 from pellucid.core.errors import DTypeError, IndexOutOfRangeError, ShapeError
+from tests.together import in_threads
 
 inf, nan = float("inf"), float("nan")
 
@@ -454,11 +454,7 @@ def test_41_several_threads() -> None:
         except Exception as problem:  # noqa: BLE001 - shown by the assert below
             problems.append(problem)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [(i,) for i in range(4)])
     assert not problems
 
 

@@ -14,6 +14,7 @@ from pellucid.core.dtype import dtypes
 from pellucid.ir.arg import AxisKind, CallInfo, ParamArg
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp, all_nodes, new_buffer, num_live_nodes
+from tests.together import in_threads
 
 
 def param(slot: int = 0, size: int = 12) -> UOp:
@@ -153,11 +154,7 @@ def test_threads_agree_on_a_node() -> None:
             mine.append(x)
         found.append(mine)
 
-    threads = [threading.Thread(target=build) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(build, [()] * 4)
     assert all(mine[-1] is found[0][-1] for mine in found)
 
 

@@ -18,6 +18,7 @@ from pellucid.core.target import Target, host_target, machine_target, parse_targ
 from pellucid.pipeline import forget_programs, render_kernel
 from pellucid.render import LLVMRenderer
 from pellucid.runtime.toolchain_llvm import assembly_of
+from tests import references
 
 _HASWELL: Final = "avx2,fma,f16c,bmi,bmi2,lzcnt,movbe,popcnt"
 _SKYLAKE: Final = f"{_HASWELL},avx512f,avx512cd,avx512bw,avx512dq,avx512vl"
@@ -50,12 +51,6 @@ WINDOWS: Final = RANDOM.standard_normal((5, 3, 3, 3), np.float32)
 PLACES: Final = RANDOM.integers(0, 24, 17)
 
 
-def _windows_of(x: Any) -> Any:
-    """The convolution that `convolution` computes, by numpy."""
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(2, 3))
-    return np.einsum("nchwij,ocij->nohw", windows, WINDOWS)
-
-
 PROGRAMS: Final[dict[str, tuple[Callable[[], Tensor], Callable[[], Any]]]] = {
     "product": (lambda: Tensor(FLOATS) @ Tensor(WEIGHTS), lambda: FLOATS @ WEIGHTS),
     "product of bytes": (
@@ -68,7 +63,7 @@ PROGRAMS: Final[dict[str, tuple[Callable[[], Tensor], Callable[[], Any]]]] = {
     ),
     "convolution": (
         lambda: Tensor(PICTURE).conv2d(Tensor(WINDOWS)),
-        lambda: _windows_of(PICTURE),
+        lambda: references.convolution(PICTURE, WINDOWS),
     ),
     "halves": (
         lambda: (Tensor(FLOATS).cast("float16") * 3 + 1).cast("float32"),

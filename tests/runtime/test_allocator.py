@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 
 import pytest
 
@@ -15,6 +14,7 @@ from pellucid.runtime.allocator import (
     available_memory_bytes,
     size_class,
 )
+from tests.together import in_threads
 
 MIB = 1 << 20
 
@@ -125,11 +125,7 @@ def test_threads_allocate_at_the_same_time() -> None:
             memory.allocate(size)
             live.append(kept)
 
-    workers = [threading.Thread(target=work) for _ in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    in_threads(work, [()] * 4)
     counts = memory.statistics()
     assert counts.num_fresh + counts.num_reused == 4 * 62 * 2
     live.clear()

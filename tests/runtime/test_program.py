@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from pellucid.core.errors import DeviceError, ExecutionError
 from pellucid.runtime import Buffer, Device
 from pellucid.runtime.program import Program
 from tests.counting import calls_in, lines_in
+from tests.together import in_threads
 
 
 def filled(values: list[float], device: str = "CPU") -> Buffer:
@@ -79,11 +78,7 @@ def test_several_callers_use_threads_at_once(cpu: str, parts_source: str) -> Non
         for _ in range(100):
             call.run([1])
 
-    callers = [threading.Thread(target=work, args=(out,)) for out in outs]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
+    in_threads(work, [(out,) for out in outs])
     assert [out.as_numpy().tolist() for out in outs] == [[800, 1600, 2400]] * 4
 
 

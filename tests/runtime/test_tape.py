@@ -18,6 +18,7 @@ from pellucid.runtime.native import Native, native
 from pellucid.runtime.native_code import source_for
 from pellucid.runtime.program import CPUProgram
 from pellucid.runtime.tape import QUICK, Step, Tape, copy_function
+from tests.together import in_threads
 
 # out[thread] = out[thread] * 3 + vars[0] + scratch[0], where scratch[0] = thread was just written
 STEP_IR = """
@@ -201,11 +202,7 @@ def test_many_threads_play_at_once(functions: Native) -> None:
         except BaseException as error:  # noqa: BLE001 - shown by the main thread
             errors.append(error)
 
-    threads = [threading.Thread(target=play, args=(out,)) for out in outs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(play, [(out,) for out in outs])
     assert not errors
 
 

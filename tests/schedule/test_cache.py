@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from pellucid.core.dtype import DType, dtypes
@@ -15,6 +13,7 @@ from pellucid.ir.uop import UOp
 from pellucid.schedule import schedule, schedule_cache
 from pellucid.schedule.cache import ScheduleCache, Template
 from tests.schedule.graphs import buffer_of, check, gather, matmul, reduce, scatter, tensor, write
+from tests.together import in_threads
 
 
 @pytest.fixture(autouse=True)
@@ -140,9 +139,5 @@ def test_threads_may_schedule_at_once() -> None:
         except AssertionError as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(work, [()] * 4)
     assert not failures

@@ -14,6 +14,7 @@ from pellucid.opt.axes import axes_of, size_of
 from pellucid.opt.plans.channels import Channels
 from pellucid.opt.plans.heuristic import choose
 from pellucid.opt.plans.plan import Plan
+from tests import references
 from tests.codegen import kernels
 from tests.codegen.agreement import assert_plan_keeps_values
 from tests.codegen.lowering import SMALL, TARGET
@@ -145,9 +146,6 @@ def test_values(batch: int, channels: int, out: int, size: int, kernel: int, ste
     x = rng.integers(-3, 4, (batch, channels, size, size)).astype(np.float32)
     w = rng.integers(-3, 4, (out, channels, kernel, kernel)).astype(np.float32)
     b = rng.integers(-3, 4, (out, 1, 1)).astype(np.float32)
-    pad = kernel // 2
-    around = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    windows = np.lib.stride_tricks.sliding_window_view(around, (kernel, kernel), axis=(2, 3))
-    expected = np.einsum("nchwij,ocij->nohw", windows[:, :, ::step, ::step], w)
-    y = Tensor(x).conv2d(Tensor(w), padding=pad, stride=step)
+    expected = references.convolution(x, w, kernel // 2, step)
+    y = Tensor(x).conv2d(Tensor(w), padding=kernel // 2, stride=step)
     np.testing.assert_array_equal((y + Tensor(b)).relu().numpy(), np.maximum(expected + b, 0))
