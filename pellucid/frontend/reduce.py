@@ -18,6 +18,7 @@ from pellucid.frontend import arguments
 from pellucid.frontend.arguments import Axes, DTypeLike
 from pellucid.frontend.elementwise import Elementwise
 from pellucid.frontend.operands import Operand
+from pellucid.ir import deviations  # noqa: F401  its rule is that of the gradient of a variance
 from pellucid.ir.arg import ReduceArg
 from pellucid.ir.op import Op, Ops
 from pellucid.ir.pairs import paired
@@ -92,7 +93,9 @@ class Reduce(Elementwise):
         chosen = arguments.axes(dim, self.ndim, "mean")
         count = math.prod(self._shape[i] for i in chosen)
         wide = self.cast(_wide(result))
-        return (wide.sum(chosen, keepdim) / count).cast(result)
+        average = (wide.sum(chosen) / count).cast(result)
+        kept = tuple(1 if i in chosen else n for i, n in enumerate(self._shape))
+        return average.reshape(kept) if keepdim else average  # the same value, kept or not
 
     def var(self, dim: Axes = None, correction: int = 1, keepdim: bool = False) -> Self:
         """The variance along *dim*: sum of squares about the mean over (count - correction).

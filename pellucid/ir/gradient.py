@@ -281,7 +281,7 @@ def expand(node: UOp, grad: UOp) -> Gradients:
     shape = node.src[0].known_shape
     added = len(node.arg) - len(shape)
     repeated = [added + i for i, n in enumerate(shape) if n != node.arg[added + i]]
-    return (_sum(grad, (*range(added), *repeated)).reshape(shape),)
+    return (_factored_sum(grad, (*range(added), *repeated)).reshape(shape),)
 
 
 @differentiates(Ops.PAD)
@@ -316,7 +316,7 @@ def flip(node: UOp, grad: UOp) -> Gradients:
 @differentiates(Ops.REDUCE)
 def reduce(node: UOp, grad: UOp) -> Gradients:
     """A sum gives its gradient to all; a maximum to the winners; a product what the others make."""
-    spread = _broadcast_back(grad, node)
+    spread = spread_back(grad, node)
     if node.arg.op is Ops.ADD:
         mine = spread
     elif node.arg.op is Ops.MUL:
@@ -329,10 +329,10 @@ def reduce(node: UOp, grad: UOp) -> Gradients:
 def _of_extremum(node: UOp, spread: UOp) -> UOp:
     """d max(x)_i = 1 / (number of maxima) where x_i is one; NaNs are maxima if there are any."""
     x = node.src[0]
-    wins = x.eq(_broadcast_back(node, node)) | x.ne(x)
+    wins = x.eq(spread_back(node, node)) | x.ne(x)
     one = UOp.const(dtypes.float32 if x.dtype.bits < 32 else x.dtype, 1.0).expand(x.known_shape)
     count = UOp.make(Ops.REDUCE, wins.where(one, 0.0), arg=ReduceArg(Ops.ADD, node.arg.axes))
-    share = spread / _broadcast_back(count, node).cast(spread.dtype)
+    share = spread / spread_back(count, node).cast(spread.dtype)
     return wins.where(share, 0.0)
 
 
@@ -343,7 +343,7 @@ def _of_product(node: UOp, spread: UOp) -> UOp:
     others = UOp.make(Ops.REDUCE, is_zero.where(x.const_like(1.0), x), arg=arg)
     ones = is_zero.where(x.const_like(1.0), 0.0)
     zeros = UOp.make(Ops.REDUCE, ones, arg=ReduceArg(Ops.ADD, arg.axes))
-    product, num_zeros = _broadcast_back(others, node), _broadcast_back(zeros, node)
+    product, num_zeros = spread_back(others, node), spread_back(zeros, node)
     with_one = (num_zeros.eq(1.0) & is_zero).where(product, 0.0)
     safe = is_zero.where(x.const_like(1.0), x)
     return spread * num_zeros.eq(0.0).where(product / safe, with_one)
@@ -416,7 +416,43 @@ def _sum(x: UOp, axes: tuple[int, ...]) -> UOp:
     return UOp.make(Ops.REDUCE, wide, arg=ReduceArg(Ops.ADD, axes)).cast(x.dtype)
 
 
-def _broadcast_back(reduced: UOp, node: UOp) -> UOp:
+def _factored_sum(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """Add up over *axes*; what is the same for all that is added up is multiplied afterwards.
+
+        sum over i of g[i, j] * w[j] * a[i, j]  ->  w[j] * (sum over i of g[i, j] * a[i, j])
+
+    So the gradients by the scales, shifts and statistics of a normalisation are made of two sums.
+    """
+    factors: list[UOp] = []
+    rest = _without_same(x, axes, factors) if axes and x.dtype.bits >= 32 else x
+    if rest is None:
+        return _sum(x, axes)
+    total = _sum(rest, axes)
+    for factor in factors:
+        total = total * factor
+    return total
+
+
+def _without_same(x: UOp, axes: tuple[int, ...], factors: list[UOp]) -> UOp | None:
+    """A product without the factors that are the same along *axes*; None where all of them are."""
+    if x.op is Ops.MUL:
+        left, right = (_without_same(side, axes, factors) for side in x.src)
+        if left is None or right is None:
+            return right if left is None else left
+        return left * right
+    if x.op is not Ops.EXPAND:
+        return x
+    shape = x.known_shape
+    inner = (1,) * (len(shape) - len(x.src[0].known_shape)) + x.src[0].known_shape
+    if any(inner[axis] != 1 for axis in axes):
+        return x
+    kept = [axis for axis in range(len(shape)) if axis not in axes]
+    one = x.src[0].reshape(tuple(inner[axis] for axis in kept))
+    factors.append(one.expand(tuple(shape[axis] for axis in kept)))
+    return None
+
+
+def spread_back(reduced: UOp, node: UOp) -> UOp:
     """A value of the shape of a REDUCE, for each element that was reduced."""
     shape = node.src[0].known_shape
     kept = tuple(1 if axis in node.arg.axes else n for axis, n in enumerate(shape))
