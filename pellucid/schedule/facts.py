@@ -215,8 +215,11 @@ class Facts:
             cost = self._cost_for_user(source)
             ops += cost.ops
             loads += cost.loads
-        if node.op is Ops.EXPAND and node.num_elems >= 8 * node.src[0].num_elems:
-            loads /= 8  # what is read again and again is in cache
+        if node.op is Ops.EXPAND:
+            turns = _turns_inside(node)
+            ops /= turns  # what loops inside do not change is computed outside of them
+            again = 8 if node.num_elems >= 8 * node.src[0].num_elems else 1
+            loads /= max(turns, again)  # what is read again and again is in cache
         elif node.op is Ops.GATHER:
             ops, loads = ops + 4, loads + 1
         elif node.op in _DEAR:
@@ -239,6 +242,17 @@ class Facts:
                 whole = frozenset().union(*found) if len(found) == len(parts) else None
                 known[node] = whole if whole is not None and len(whole) <= MOST_READ else None
         return known[node]
+
+
+def _turns_inside(node: UOp) -> int:
+    """How many elements in a row an EXPAND makes of each element."""
+    shape, turns = node.src[0].known_shape, 1
+    added = len(node.known_shape) - len(shape)
+    for axis in reversed(range(len(node.known_shape))):
+        if axis >= added and shape[axis - added] != 1:
+            break
+        turns *= max(1, node.known_shape[axis])
+    return turns
 
 
 def reduced_elems(node: UOp) -> int:
