@@ -29,6 +29,7 @@ from collections.abc import Sequence
 
 from pellucid.core.records import dataclass
 from pellucid.ir.uop import UOp
+from pellucid.opt.actions.hints import all_accesses, bytes_of, is_read
 from pellucid.opt.axes import size_of, stride_of
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plans.channels import Channels
@@ -60,6 +61,10 @@ SLOWER = 1.2
 vectors of x reach into second lines. (Measured beside channels.py: 1.15 to 1.25.)"""
 SLOWER_FROM_FAR = 1.75
 """The same where k does not stay in the second cache and streams by for each tile of columns."""
+LATE_CYCLES = 100.0
+"""What a line of memory costs that is needed when the sums of a tile are known: a tile reads lines
+that lie far from each other, and asking for them ahead did not help. (Measured: 140, or nothing
+where all stays in the second cache.)"""
 _TILE = "each value loaded is used by several accumulators"
 _SHARED = "rows share the windows that they read"
 
@@ -195,7 +200,20 @@ class _Windows:
         """How long the kernel takes on one core, about."""
         turns = count(self.node.src[1:]) * count([r for r in self.others if r is not self.again])
         turn = shape_cycles(self._registers, self._shape(), self._sizes)
-        return turns * turn * (SLOWER if self.is_heavy or self._stays else SLOWER_FROM_FAR)
+        summed = turns * turn * (SLOWER if self.is_heavy or self._stays else SLOWER_FROM_FAR)
+        return summed + LATE_CYCLES * self._late_lines
+
+    @property
+    def _late_lines(self) -> float:
+        """How many lines from beyond the second cache join the sums when these are known."""
+        target, inside = self.kernel.target, set(self.node.src[0].toposort())
+        sink = self.kernel.sink
+        late = (
+            bytes_of(found)
+            for slot, found in all_accesses(sink).items()
+            if inside.isdisjoint(found) and is_read(sink, slot)
+        )
+        return sum(size for size in late if size > target.l2_bytes) / target.line_bytes
 
     @property
     def _stays(self) -> bool:
