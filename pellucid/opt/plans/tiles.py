@@ -6,9 +6,9 @@ With 32 registers of 16 lanes, and with 16 registers of 8 lanes (tile_sizes.py s
 
     for each panel of 64 columns (these are shared out among threads):
         copy b[:, panel] to local memory, rows side by side        if b does not stay in cache
-        for 4 rows of a:
-            for runs of k: for k in a run:  16 vectors of sums += 4 numbers of a * 4 vectors of b
-            store 4 x 64 sums
+        for 6 rows of a:
+            for runs of k: for k in a run:  24 vectors of sums += 6 numbers of a * 4 vectors of b
+            store 6 x 64 sums, and ask for the memory of the next ones
 
     for each group of 4 panels of 16 columns:
         copy b[:, group] to local memory, one panel after the other

@@ -437,11 +437,17 @@ def test_the_inner_loop_of_a_packed_product_reads_side_by_side() -> None:
     assert storage.arg.size == 1024 * 64
 
 
-def test_a_tile_has_half_as_many_accumulators_as_there_are_registers() -> None:
-    sink = stages(kernels.matmul(1024, 1024, 1024), ONE_CORE)[4][2]
+@pytest.mark.parametrize(
+    ("rows", "columns", "sums"), [(1024, 1024, 24), (512, 48, 24), (64, 64, 16)]
+)
+def test_with_32_registers_a_tile_is_six_rows_of_four_vectors(
+    rows: int, columns: int, sums: int
+) -> None:
+    """Or eight of three; four where they leave no rest."""
+    sink = stages(kernels.matmul(rows, 1024, columns), ONE_CORE)[4][2]
     (loop,) = {n.src[1:] for n in innermost(sink)}
     inner = [n for n in innermost(sink) if n.src[1:] == loop]
-    assert len(inner) == 16
+    assert len(inner) == sums
     assert {n.dtype.lanes for n in inner} == {16}
 
 
