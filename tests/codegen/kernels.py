@@ -150,6 +150,19 @@ def matmul(rows: int = 3, inner: int = 7, columns: int = 37) -> UOp:
     return kernel(param(0, rows * columns).index(i * columns + j).store(value).end(i, j))
 
 
+def matmul_and_step(rows: int = 9, inner: int = 7, columns: int = 37) -> UOp:
+    """p -= m / (sqrt(v) + e), where m and v are of g[i, j] = sum over k of a[i, k] * b[k, j]"""
+    i, j, k = loop(rows, 0), loop(columns, 1), axis(inner, 2)
+    a = param(3, rows * inner).index(i * inner + k)
+    b = param(4, inner * columns).index(k * columns + j)
+    g = reduce(a * b, k)
+    p, m, v = (param(slot, rows * columns).index(i * columns + j) for slot in (0, 1, 2))
+    mean, square = m * 0.5 + g * 0.5, v * 0.75 + g * g * 0.25
+    step = mean * 0.125 / (UOp.make(Ops.SQRT, square * square) + 0.5)
+    stores = p.store(p + step * -1.0), m.store(mean), v.store(square)
+    return kernel(UOp.make(Ops.GROUP, *stores).end(i, j))
+
+
 def matmul_transposed(rows: int = 5, inner: int = 20, columns: int = 3) -> UOp:
     """c[i, j] = sum over k of a[i, k] * b[j, k]"""
     i, j, k = loop(rows, 0), loop(columns, 1), axis(inner, 2)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.codegen.kernels import KERNELS
-from tests.perf.compilation import Counts
+from tests.perf.compilation import LARGE, Counts
 
 ROOT = Path(__file__).parents[2]
 BUDGETS = Path(__file__).with_name("budgets.json")
@@ -40,7 +40,7 @@ def budgets(request: pytest.FixtureRequest) -> dict[str, Counts]:
     return found
 
 
-@pytest.mark.parametrize("name", [*KERNELS, "chain of 4000 adds"])
+@pytest.mark.parametrize("name", [*KERNELS, *LARGE, "chain of 4000 adds"])
 def test_budget(name: str, request: pytest.FixtureRequest) -> None:
     budget = budgets(request)
     assert name in budget, f"{name} has no budget: run pytest --bless tests/perf, and review"

@@ -37,7 +37,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import all_ends, reductions, size_of, stride_of
-from pellucid.opt.cost import CYCLES_PER_US, price
+from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plans.plan import Pieces, Plan
 from pellucid.opt.plans.registers import Registers, parts_of
 from pellucid.opt.plans.runs import longest_run, nest
@@ -50,6 +50,7 @@ from pellucid.opt.plans.sums import (
     nests_of,
     pays_threads,
     put,
+    work_after,
 )
 
 LEAST_WORK = 1 << 18
@@ -229,8 +230,7 @@ class Channels:
     @property
     def _follows(self) -> float:
         """How many operations follow the sum, for each result."""
-        nodes = set(self.kernel.sink.toposort()).difference(self.sum.node.src[0].toposort())
-        return sum(price(n) for n in nodes if n.op.is_elementwise and not n.dtype.is_index)
+        return work_after(self.kernel.sink, self.sum.node)
 
     # ---- the plan ----
 
@@ -320,7 +320,7 @@ class Channels:
             if not is_packed:
                 self._pack(loops[0])
             nest(plan, sums, most)
-            self._plan_tile(loops)
+            self._plan_apart(loops)
             return
         turn, cleared, summed = self._hoist(sums[0], block, loops)
         if not is_packed:
@@ -328,6 +328,18 @@ class Channels:
         nest(plan, self._sums(summed[-1]), most)
         lanes_along(plan, cleared[-1], self.lanes, _TILE)
         self._plan_tile(summed)
+        self._plan_store(loops)
+
+    def _plan_apart(self, loops: Sequence[int]) -> None:
+        """Let the sums of a block wait in cache, so that results are stored along memory."""
+        plan, around = self.kernel, loops_around(self.kernel, loops[0])
+        place = around.index(loops[0])
+        if not place:
+            self._plan_tile(loops)
+            return
+        first = next_range_id(plan.sink)
+        plan.do("compute", around[place - 1], 0, "sums wait in cache to be stored along memory")
+        self._plan_tile(range(first, first + len(loops)))
         self._plan_store(loops)
 
     def _sums(self, part: int) -> list[int]:
@@ -368,9 +380,13 @@ class Channels:
         As many channels as lanes are a square, which is turned around in registers.
         """
         plan, (*_, line, channel) = self.kernel, loops
-        width = next((n for n in (self.lanes, self.lanes // 2) if plan.size(line) % n == 0), 0)
+        widths = (self.lanes, self.lanes // 2, self.lanes // 4)
+        width = next((n for n in widths if plan.size(line) % n == 0), 0)
         if width < 4:
-            lanes_along(plan, channel, self.lanes, _TILE)
+            outside = [n for n in loops_around(plan, line) if n not in loops]
+            reason = "what belongs to channels is computed once for all pixels"
+            put(plan, [*outside, channel, *loops[:-1]], reason)
+            plan.do("lanes", channel, self.lanes, reason)
             return
         around = [n for n in loops_around(plan, line) if n not in (line, channel)]
         put(plan, [*around, channel, line], "results are stored along memory")

@@ -16,6 +16,7 @@ from pellucid.core.target import Target
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import all_ends, axes_of, end_of, lone_reduction, size_of, stores_of
+from pellucid.opt.cost import price
 from pellucid.opt.plans.plan import Plan
 from pellucid.opt.plans.shares import THREADING_US
 
@@ -53,6 +54,17 @@ class Sum:
     def length(self) -> int:
         """How many products make one sum."""
         return count(self.node.src[1:])
+
+
+def work_after(sink: UOp, node: UOp) -> float:
+    """How many operations follow the sum *node*, for each result."""
+    nodes = set(sink.toposort()).difference(node.src[0].toposort())
+    return sum(price(n) for n in nodes if _follows(n))
+
+
+def _follows(node: UOp) -> bool:
+    """True for work on results; what is the same for all of them is done once."""
+    return node.op.is_elementwise and not node.dtype.is_index and bool(node.ranges)
 
 
 def count(axes: Sequence[UOp]) -> int:

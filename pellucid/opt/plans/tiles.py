@@ -22,6 +22,16 @@ part of a line, and the lines would not stay in the first cache from panel to pa
 A long k is cut in blocks outside of the rows, so that the panel stays in cache; the sums wait in
 local memory from block to block.
 
+They wait too where much follows them, a step of an optimiser or an error function: a copy of that
+for each vector of a tile is far more code than the sum itself.
+
+    for 4 rows of a:
+        local memory, 4 x 64 = for runs of k: …
+        for each of the 4 rows:  4 vectors of sums -> 4 vectors of what follows
+
+Such kernels have half as many lines or fewer, and take as long or less: 512 x 128 x 784 with a step
+of Adam 0.94 to 1.01 of the time of copies, 128 x 768 x 3072 with GELU 0.93.
+
 A plan here is a list of actions as any other. What fits no shape below is left to heuristic.py; a
 row times a matrix is planned in streams.py.
 
@@ -37,13 +47,14 @@ from pellucid.core.records import dataclass
 from pellucid.ir.transform import next_range_id
 from pellucid.opt.axes import all_ends, axes_of, end_of, reductions, stride_of
 from pellucid.opt.cost import CYCLES_PER_US
-from pellucid.opt.plans.copies import upcast
+from pellucid.opt.plans.copies import in_parts, upcast
 from pellucid.opt.plans.plan import Pieces, Plan
 from pellucid.opt.plans.products import Product
 from pellucid.opt.plans.rests import columns_apart, plan_apart, take_apart
 from pellucid.opt.plans.runs import longest_run, nest
 from pellucid.opt.plans.shares import THREADING_US, thread_best
 from pellucid.opt.plans.streams import Stream
+from pellucid.opt.plans.sums import work_after
 from pellucid.opt.plans.tile_sizes import choose_sizes, rest_rows, tile_rows
 
 
@@ -102,6 +113,7 @@ class _Tiles:
         self.sizes = choose_sizes(product, target, 1 if product.others else self.threads)
         self.most_run = longest_run(product.count)
         self.shares_rows = False
+        self.follows = work_after(plan.sink, product.node)
 
     def plan(self) -> None:
         """Panels of columns, then tiles in each, then runs of the sum."""
@@ -210,7 +222,7 @@ class _Tiles:
         nest(plan, list(found.sums), self.most_run)
         vectors = plan.size(found.column) // sizes.lanes
         first = next_range_id(plan.sink)
-        rows = self._upcast_rows(found.row, vectors)
+        rows = self._plan_rows(found, vectors)
         # vectors after rows, so that the vectors of a row follow each other; those of the rest too
         for column in [found.column, *(loops[-1] for loops in self._loops() if loops[-1] >= first)]:
             self._vectors(column)
@@ -226,19 +238,39 @@ class _Tiles:
 
     # ---- rows ----
 
-    def _upcast_rows(self, row: int, vectors: int) -> int | None:
+    def _plan_rows(self, found: _Nest, vectors: int) -> int | None:
         """Copies of the rows of a tile; the loop over tiles, if there are several."""
         plan, registers = self.kernel, self.kernel.target.num_vector_registers
-        size, may_overlap = plan.size(row), not self.shares_rows
+        size, may_overlap = plan.size(found.row), not self.shares_rows
         amount = tile_rows(size, vectors, registers, may_overlap=may_overlap)
         if amount < 2:
-            return row
-        pieces = upcast(plan, row, amount, _TILE, may_overlap=may_overlap)
+            return found.row
+        waits = size >= 2 * amount and self._is_long_after(found, amount * vectors)
+        cut = in_parts if waits else upcast
+        pieces = cut(plan, found.row, amount, _TILE, may_overlap=may_overlap)
+        if waits:
+            self._let_sums_wait(found, pieces)
         if pieces.rest is not None:
             together = rest_rows(size % amount, size, vectors, registers)
             if together > 1:
                 plan.do("upcast", pieces.rest, together, "the rest of the rows")
         return pieces.outer
+
+    def _is_long_after(self, found: _Nest, copies: int) -> bool:
+        """True where copies of what follows the sums of a tile would be too much code."""
+        is_plain = not found.more and not self._pays_left(found)
+        return is_plain and self.follows * copies > MOST_AFTER
+
+    def _let_sums_wait(self, found: _Nest, pieces: Pieces) -> None:
+        """Sum a tile into memory, and go through its rows one by one after that."""
+        plan, level = self.kernel, pieces.outer
+        assert level is not None, "there are several tiles"
+        if found.panel is not None:
+            self._swap(pieces.inner, found.panel, "a tile is one panel wide")
+            level = found.panel
+        row = next_range_id(plan.sink)
+        plan.do("compute", level, 0, "copies of what follows the sums would be much code")
+        plan.do("upcast", row, 0, _TILE)
 
     # ---- copies ----
 
@@ -293,6 +325,8 @@ class _Tiles:
         return [[r.arg.id for r in end.src[1:]] for end in all_ends(self.kernel.sink)]
 
 
+MOST_AFTER = 96
+"""With more operations after the sums of a tile, all copies counted, these wait in memory."""
 LEAST_PANELS = 4
 """Rows of a tile are copied where so many panels use them."""
 PAGE_BYTES = 4096

@@ -9,6 +9,7 @@ import pytest
 
 from pellucid import Tensor
 from pellucid.core.target import Target
+from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import axes_of, size_of
 from pellucid.opt.plans.channels import Channels
@@ -17,7 +18,7 @@ from pellucid.opt.plans.plan import Plan
 from tests import references
 from tests.codegen import kernels
 from tests.codegen.agreement import assert_plan_keeps_values
-from tests.codegen.lowering import SMALL, TARGET
+from tests.codegen.lowering import SMALL, TARGET, lowered
 
 ONE_CORE = dataclasses.replace(TARGET, cores=1)
 AVX2 = dataclasses.replace(ONE_CORE, features=frozenset({"avx2", "fma"}))
@@ -149,3 +150,20 @@ def test_values(batch: int, channels: int, out: int, size: int, kernel: int, ste
     expected = references.convolution(x, w, kernel // 2, step)
     y = Tensor(x).conv2d(Tensor(w), padding=kernel // 2, stride=step)
     np.testing.assert_array_equal((y + Tensor(b)).relu().numpy(), np.maximum(expected + b, 0))
+
+
+def test_short_sums_wait_too_so_that_results_are_stored_along_memory() -> None:
+    """Of a picture that is read pixel by pixel, every channel would be stored alone."""
+    sink = convolution(128, 64, 1, 28, 2)
+    assert "compute" in kinds(sink, ONE_CORE)
+    stores = [n for n in lowered(sink, ONE_CORE).toposort() if n.op is Ops.STORE]
+    assert all(n.src[1].dtype.lanes > 1 for n in stores)
+
+
+@pytest.mark.parametrize("image", [7, 14])
+def test_channels_of_short_lines_are_a_loop_around_pixels(image: int) -> None:
+    """What belongs to a channel is computed once, and lanes are stored by one piece of code."""
+    sink = convolution(256, 128, 1, image, 2)
+    stores = [n for n in lowered(sink, ONE_CORE).toposort() if n.op is Ops.STORE]
+    alone = [n for n in stores if n.src[1].dtype.lanes == 1]
+    assert len(alone) == 16

@@ -26,6 +26,7 @@ from pellucid.opt.plans.runs import longest_run, run_length
 from pellucid.opt.plans.tile_sizes import Sizes, choose_sizes
 from pellucid.opt.plans.tiles import plan_tiles
 from tests.codegen import kernels
+from tests.codegen.agreement import assert_plan_keeps_values
 from tests.codegen.lowering import TARGET, lowered, stages, with_actions
 
 ONE_CORE = dataclasses.replace(TARGET, cores=1)
@@ -372,6 +373,8 @@ def test_refusals(sink: UOp, action: Action, message: str) -> None:
         batched(3, 9, 10, 40),
         batched(2, 5, 65, 9),
         with_epilogue(21, 12, 37),
+        kernels.matmul_and_step(24, 3, 66),
+        kernels.matmul_and_step(33, 3, 40),
         over_two_axes(96, 5, 9, 16),
         over_two_axes(96, 5, 4, 64),
         two_rows(3, 9, 5, 37),
@@ -665,3 +668,40 @@ def one_by_one(values: kernels.Array, length: int) -> kernels.Array:
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 17, 1000, 1 << 24])
 def test_runs_are_never_empty(count: int) -> None:
     assert 1 <= run_length(max(1, count), longest_run(count)) <= 128
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "vectors"), [(TARGET, 128, 4), (AVX2, 126, 2), (SMALL_AVX2, 126, 2)]
+)
+def test_much_that_follows_a_sum_is_copied_for_the_vectors_of_a_row_alone(
+    target: Target, rows: int, vectors: int
+) -> None:
+    """Copies for all rows of a tile were more code than all the rest of the kernel."""
+    sink = kernels.matmul_and_step(rows, 16, 128)
+    roots = [n for n in lowered(sink, target).toposort() if n.op is Ops.SQRT]
+    assert len(roots) == vectors
+
+
+def test_little_that_follows_a_sum_stays_in_registers() -> None:
+    sink = with_epilogue(128, 64, 128)
+    for target in (TARGET, AVX2):
+        assert "compute" not in [a.kind for a in choose(sink, target).actions]
+
+
+@pytest.mark.parametrize("target", [ONE_CORE, SMALL_CACHE, AVX2, SMALL_AVX2])
+@pytest.mark.parametrize(
+    "sink",
+    [
+        with_epilogue(128, 3, 34),  # rows that overlap, on AVX2
+        with_epilogue(23, 5, 36),  # a rest of rows
+        batched(2, 12, 5, 40),
+        transposed_left(24, 3, 66),
+    ],
+    ids=["overlapping", "rest", "batched", "transposed"],
+)
+def test_sums_that_wait_keep_their_value(
+    sink: UOp, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pellucid.opt.plans.tiles.MOST_AFTER", -1)
+    assert "compute" in [a.kind for a in choose(sink, target).actions]
+    assert_plan_keeps_values(sink, target)
