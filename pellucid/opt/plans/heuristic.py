@@ -66,8 +66,9 @@ ADD_CYCLES = 4.0
 """After how many cycles the sum of an addition can be added to: 4 on all processors of today."""
 SHORT_US = 10.0
 """Kernels that take less are compiled for longer than copies of a large body will ever save."""
-STREAMS = 4
-"""How many rows are read side by side where nothing of them is used twice."""
+STREAMS = {16: 4, 32: 16}
+"""How many rows are read side by side where nothing of them is used twice, by the number of
+registers: each row has sums of its own."""
 MAX_FIRST = 8
 """How many axes are tried as the first that becomes lanes."""
 THREADING_US = 100.0
@@ -318,14 +319,15 @@ def _choose_tile(costs: Costs, lanes: dict[UOp, int]) -> _Tile:
             budget //= tile.copies[axis]
     tile.reason = "each value loaded is used by several accumulators"
     if not any(n > 1 for n in tile.copies.values()):
-        _read_rows_together(costs, tile, lanes, min(budget, STREAMS))
+        _read_rows_together(costs, tile, lanes, budget)
     return tile
 
 
 def _read_rows_together(costs: Costs, tile: _Tile, lanes: dict[UOp, int], most: int) -> None:
     """Where long rows are summed and do nothing else, sum a few at once.
 
-    Memory is asked for ahead along each of the rows, which is more than along one alone.
+    Memory is asked for ahead along each of the rows, which is more than along one alone. There are
+    blocks of rows enough for all cores.
     """
     sums = list(reductions(costs.sink))
     loops = {node.src[1:] for node in sums}
@@ -335,9 +337,12 @@ def _read_rows_together(costs: Costs, tile: _Tile, lanes: dict[UOp, int], most: 
     outputs = [a for a in costs.axes if a not in costs.reduced]
     is_of_rows = outputs and all(set(outputs) == set(node.ranges) for node in sums)
     row = outputs[-1] if is_of_rows else None
+    size = 1 if row is None else size_of(row) or 1
+    streams = STREAMS[32 if costs.target.num_vector_registers >= 32 else 16]
+    most = min(most, max(STREAMS[16], min(streams, size // (2 * costs.target.cores))))
     is_far = bytes_of(a for a in costs.accesses if a.src[0].op is Ops.PARAM) > costs.target.l2_bytes
-    if is_far and row is not None and (size_of(row) or 1) >= most >= 2:
-        tile.copies[row] = balanced(size_of(row) or 1, most)
+    if is_far and row is not None and size >= most >= 2:
+        tile.copies[row] = balanced(size, most)
         tile.reason = "rows side by side are several streams from memory"
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 
 from pellucid.core.records import dataclass
+from pellucid.core.target import Target
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.axes import lone_reduction, size_of, stores_of, stride_of
@@ -23,8 +24,6 @@ from pellucid.opt.plans.plan import Plan
 
 LEAST_WORK = 4096
 """Smaller products are not worth a plan of their own."""
-STREAM_ROWS = 8
-"""How many rows of a matrix are read side by side, when nothing of it is used twice."""
 MAX_SUM = 1 << 16
 """Longer sums would need a third level of memory for their blocks."""
 
@@ -149,8 +148,20 @@ class Product:
         step = stride_of(self.wide.src[1], self.sums[0]) or 0
         size_bytes = columns * inner * self.wide.dtype.itemsize
         alone = self.row is None and len(self.sums) == 1
-        long = alone and columns >= 256 and inner >= 2 * STREAM_ROWS and step >= columns
+        long = alone and columns >= 256 and step >= columns
+        long = long and inner >= 2 * stream_rows(plan.target)
         return long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
+
+
+def stream_rows(target: Target) -> int:
+    """How many rows of a matrix are read side by side, when nothing of it is used twice.
+
+    Each has a factor, and they leave half the registers free.
+
+    >>> stream_rows(Target(arch="x86-64", features=frozenset(["avx2", "fma"])))
+    8
+    """
+    return target.num_vector_registers // 2
 
 
 def _plain_read(side: UOp) -> UOp | None:

@@ -11,6 +11,7 @@ import pytest
 from pellucid.core import observe
 from pellucid.core.dtype import dtypes
 from pellucid.core.options import Context
+from pellucid.core.target import Target
 from pellucid.ir.arg import AxisKind, VariableArg
 from pellucid.ir.interpret import run_kernel
 from pellucid.ir.op import Ops
@@ -71,11 +72,29 @@ def test_a_running_sum_of_several_vectors_compares_with_literals() -> None:
 
 
 def test_long_rows_are_summed_side_by_side_where_memory_is_far() -> None:
-    far = [("loop", 256), ("upcast", 4), ("reduce", 4), ("reduce", 16), ("lanes", 16)]
+    far = [("loop", 64), ("upcast", 16), ("reduce", 4), ("reduce", 16), ("lanes", 16)]
     assert sorted(kinds(kernels.reduce_rows(1024, 1024))) == sorted(far)
     near = kinds(kernels.reduce_rows(16, 1024))
     assert ("unroll", 4) in near
     assert not any(kind == "upcast" for kind, _ in near)
+
+
+@pytest.mark.parametrize(
+    ("target", "rows", "together"),
+    [
+        (ONE_CORE, 1024, 16),
+        (ONE_CORE, 16, 8),  # two blocks, as shares for one core
+        (dataclasses.replace(ONE_CORE, cores=4), 64, 8),
+        (dataclasses.replace(ONE_CORE, cores=64), 64, 4),
+        (dataclasses.replace(ONE_CORE, features=frozenset({"avx2", "fma"})), 1024, 4),
+    ],
+)
+def test_as_many_rows_side_by_side_as_registers_and_cores_allow(
+    target: Target, rows: int, together: int
+) -> None:
+    sink = choose(kernels.reduce_rows(rows, (1 << 20) // rows), target).sink
+    copies = [size_of(a) for a in axes_of(sink) if a.arg.kind is AxisKind.UPCAST]
+    assert copies == [together]
 
 
 def test_columns_take_lanes_across() -> None:

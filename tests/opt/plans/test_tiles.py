@@ -594,11 +594,17 @@ def test_a_long_sum_is_cut_in_blocks_outside_of_the_rows() -> None:
     assert kinds.index("hoist") < kinds.index("pack")
 
 
-def test_one_row_reads_the_matrix_along_memory() -> None:
-    sink = plan_of(vector_times_matrix(4096, 4096))
+@pytest.mark.parametrize(
+    ("target", "rows", "vectors"), [(ONE_CORE, 16, 1), (AVX2, 8, 2)], ids=["avx512", "avx2"]
+)
+def test_one_row_reads_the_matrix_along_memory(target: Target, rows: int, vectors: int) -> None:
+    """Half of the registers hold a factor each; a turn reads a vector of 16 rows, or two of 8."""
+    sink = choose(vector_times_matrix(4096, 4096), target).sink
     (inner,) = innermost(sink)
-    assert [(r.arg.kind, size_of(r)) for r in inner.src[1:]] == [(AxisKind.UNROLL, 8)]
+    assert [(r.arg.kind, size_of(r)) for r in inner.src[1:]] == [(AxisKind.UNROLL, rows)]
     assert sum(n.op is Ops.DEFINE for n in sink.toposort()) == 2
+    copies = [size_of(a) for a in axes_of(sink) if a.arg.kind is AxisKind.UPCAST]
+    assert set(copies) == ({vectors} - {1})
 
 
 def test_panels_are_shared_out_among_threads() -> None:
