@@ -19,7 +19,7 @@ from pellucid.core.errors import DTypeError
 from pellucid.engine.memory import buffer_with
 from pellucid.frontend import arguments
 from pellucid.frontend.arguments import DTypeLike, default_float, default_int
-from pellucid.frontend.movement import Movement
+from pellucid.frontend.arrangement import Arrangement
 from pellucid.frontend.value import Value
 from pellucid.ir.op import Op, Shape
 from pellucid.ir.uop import UOp
@@ -29,7 +29,7 @@ Operand = object
 Number = bool | int | float
 
 
-class Operands(Movement):
+class Operands(Arrangement):
     """Methods that bring operands to one type and shape."""
 
     __slots__ = ()
