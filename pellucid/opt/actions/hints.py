@@ -23,13 +23,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pellucid.core.target import Target
 from pellucid.ir.arg import Action, Hint
 from pellucid.ir.bounds import bounds
 from pellucid.ir.op import Ops
-from pellucid.ir.uop import UOp
+from pellucid.ir.uop import UOp, kept
 from pellucid.opt.actions.legal import refuse
 from pellucid.opt.axes import stride_of
 
@@ -45,13 +45,26 @@ def prefetch(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
         raise refuse(action, f"parameter {slot} is not touched by the kernel")
     if all(is_sought(access, axis) for access in accesses):
         return with_hint(sink, action, Hint("seek", slot, turns))
-    strides = {stride_of(access.src[1], axis) for access in accesses}
+    strides = {step_of(access.src[1], axis) for access in accesses}
     if None in strides or len(strides) > 1:
         raise refuse(action, f"its turns do not move evenly along parameter {slot}")
     ahead = (strides.pop() or 0) * turns
     if ahead == 0:
         raise refuse(action, f"each of its turns touches the same of parameter {slot}")
     return with_hint(sink, action, Hint("prefetch", slot, ahead))
+
+
+def step_of(place: UOp, axis: UOp) -> int | None:
+    """By how much *place* grows when *axis* does by one, as `stride_of`; the last of parts that
+    overlap lies where it would without.
+
+    >>> i, j = UOp.range(3, 0), UOp.range(4, 1)
+    >>> step_of(((i * 4).minimum(6) + j) * 5, i), step_of(j % 3, j)
+    (20, None)
+    """
+    nodes = place.toposort()
+    clamped = {n: n.src[0] for n in nodes if n.op is Ops.MIN and n.src[1].is_const}
+    return stride_of(place.substitute(clamped) if clamped else place, axis)
 
 
 def is_sought(access: UOp, axis: UOp) -> bool:
@@ -74,7 +87,8 @@ def stream(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     return with_hint(sink, action, Hint("stream", slot))
 
 
-def all_accesses(sink: UOp) -> dict[int, list[UOp]]:
+@kept
+def all_accesses(sink: UOp) -> Mapping[int, list[UOp]]:
     """The INDEXes at which a kernel touches its parameters, by slot."""
     found: dict[int, list[UOp]] = {}
     for node in sink.toposort():
@@ -99,10 +113,18 @@ def bytes_of(accesses: Iterable[UOp]) -> int:
 
 def is_read(sink: UOp, slot: int) -> bool:
     """True where a kernel uses the value of an element of the parameter at *slot*."""
-    accesses = set(accesses_of(sink, slot))
-    return any(
-        not accesses.isdisjoint(n.src[1:] if n.op is Ops.STORE else n.src) for n in sink.toposort()
-    )
+    return slot in _slots_read(sink)
+
+
+@kept
+def _slots_read(sink: UOp) -> set[int]:
+    """The slots of all parameters of which the value of an element is used."""
+    return {
+        source.src[0].arg.slot
+        for node in sink.toposort()
+        for source in (node.src[1:] if node.op is Ops.STORE else node.src)
+        if source.op is Ops.INDEX and source.src[0].op is Ops.PARAM
+    }
 
 
 def with_hint(sink: UOp, action: Action, hint: Hint) -> UOp:

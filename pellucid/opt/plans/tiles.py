@@ -40,12 +40,15 @@ Sources: those of tile_sizes.py.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import replace
 
+from pellucid.core.errors import ActionError
 from pellucid.core.records import dataclass
+from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
-from pellucid.opt.axes import all_ends, axes_of, end_of, reductions, stride_of
+from pellucid.opt.axes import all_ends, axes_of, end_of, reductions, stores_of, stride_of
 from pellucid.opt.cost import CYCLES_PER_US
 from pellucid.opt.plans.copies import in_parts, upcast
 from pellucid.opt.plans.plan import Pieces, Plan
@@ -226,8 +229,11 @@ class _Tiles:
         # vectors after rows, so that the vectors of a row follow each other; those of the rest too
         for column in [found.column, *(loops[-1] for loops in self._loops() if loops[-1] >= first)]:
             self._vectors(column)
-        if rows is not None and rows != found.row and self._pays_left(found):
-            self._pack_left(rows)
+        if rows is not None and rows != found.row:
+            if found.panel is None:
+                self._ask_for_results(rows)
+            if self._pays_left(found):
+                self._pack_left(rows)
         return rows
 
     def _vectors(self, number: int) -> None:
@@ -271,6 +277,21 @@ class _Tiles:
         row = next_range_id(plan.sink)
         plan.do("compute", level, 0, "copies of what follows the sums would be much code")
         plan.do("upcast", row, 0, _TILE)
+
+    def _ask_for_results(self, rows: int) -> None:
+        """Bring what the next tile writes near, while this one is summed.
+
+        The lines of a tile lie far apart, and a core that has to fetch many before it can write
+        waits for them: 512 x 512 x 512 took 1 to 5 % longer. A small result is near already, and
+        what narrow panels write lies side by side.
+        """
+        plan, result = self.kernel, next(iter(stores_of(self.kernel.sink))).src[0]
+        if result.src[0].op is not Ops.PARAM:
+            return  # the sums wait in memory of the kernel's own
+        param = result.src[0]
+        if param.arg.size * param.dtype.itemsize > plan.target.l2_bytes // 4:
+            with contextlib.suppress(ActionError):  # the rest of the rows lies elsewhere
+                plan.do("prefetch", rows, param.arg.slot, "a tile is written at once")
 
     # ---- copies ----
 

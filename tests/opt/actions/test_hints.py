@@ -61,6 +61,12 @@ def test_actions_leave_hints_and_no_other_change() -> None:
     assert hinted(sink, Action("prefetch", 0, 1, (3,))) == (Hint("prefetch", 1, 192),)
 
 
+def test_parts_that_overlap_are_asked_for_as_if_none_did() -> None:
+    """Rows 0 to 3, 4 to 7, and 6 to 9 of y: the last lies nearer."""
+    actions = (Action("overlap", 0, 4), Action("prefetch", 0, 0))
+    assert hinted(kernels.matmul(10, 5, 16), *actions) == (Hint("prefetch", 0, 4 * 16),)
+
+
 @pytest.mark.parametrize(
     ("sink", "action", "message"),
     [

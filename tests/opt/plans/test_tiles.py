@@ -526,6 +526,27 @@ def test_with_16_registers_a_tile_is_six_rows_of_two_vectors() -> None:
     assert {n.dtype.lanes for n in inner} == {8}
 
 
+def test_what_the_next_tile_writes_is_asked_for_while_one_is_summed() -> None:
+    """Each of its lines once, outside of the sum."""
+    sink = stages(kernels.matmul(512, 128, 512), ONE_CORE)[-1][2]
+    asked = [n for n in sink.toposort() if n.op is Ops.PREFETCH]
+    stored = [n for n in sink.toposort() if n.op is Ops.STORE and n.src[0].src[0].op is Ops.PARAM]
+    assert len(asked) == len(stored) == 24
+    assert {n.src[0].src[0].arg.slot for n in asked} == {0}
+    assert {n.src[0].src[1].ranges for n in asked} == {n.src[0].src[1].ranges for n in stored}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "target"), [(64, 64, ONE_CORE), (512, 512, AVX2), (512, 544, ONE_CORE)]
+)
+def test_small_results_and_those_of_narrow_panels_are_not_asked_for(
+    rows: int, columns: int, target: Target
+) -> None:
+    """Nor those of two nests, which lie elsewhere."""
+    actions = choose(kernels.matmul(rows, 128, columns), target).actions
+    assert all(action.kind != "prefetch" for action in actions)
+
+
 def test_the_vectors_of_a_row_are_multiplied_one_after_the_other() -> None:
     """Then all sums of a tile, one row's number, and a vector of each column fit in registers."""
     linear = stages(kernels.matmul(64, 64, 64), AVX2)[-1][2]
