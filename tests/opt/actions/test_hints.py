@@ -203,6 +203,12 @@ def test_rows_that_several_loops_work_at_are_asked_for_ahead() -> None:
     assert kinds(plan.actions) == [Action("stream", 0, 0), Action("prefetch", 0, 1)]
 
 
+@pytest.mark.parametrize(("width", "ahead"), [(64, (16,)), (300, (3,)), (4096, ())])
+def test_of_short_rows_later_ones_are_asked_for(width: int, ahead: tuple[int, ...]) -> None:
+    plan = choose(kernels.softmax((1 << 22) // width, width), AVX2)
+    assert Action("prefetch", 0, 1, ahead) in plan.actions
+
+
 def test_a_loop_that_does_much_for_each_line_asks_for_lines_ahead() -> None:
     i = kernels.loop(1 << 20, 0)
     value = UOp.make(Ops.EXP, kernels.param(1, 1 << 20).index(i))
