@@ -25,7 +25,8 @@ from pellucid.ir.arg import ReduceArg
 from pellucid.ir.op import Ops, Shape
 from pellucid.ir.uop import UOp
 
-_VIEWS = (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.CAST)
+VIEWS = (Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.CAST)
+"""Ops whose elements are those of the source, rounded at most."""
 
 
 @rules.differentiates_whole(Ops.FDIV)
@@ -47,7 +48,7 @@ def weighed(node: UOp, grad: UOp) -> dict[UOp, UOp] | None:
     for side, other in (product.src, product.src[::-1]):
         weights = _below_views(side)
         axis = _axis_of_softmax(weights)
-        places = None if axis is None else _places(side, weights)
+        places = None if axis is None else places_of(side, weights)
         if axis is None or places is None or places.get(axis) != node.arg.axes[0]:
             continue
         shape, summed = product.known_shape, node.arg.axes[0]
@@ -83,12 +84,12 @@ def _spread(reduced: UOp, shape: Shape, axis: int) -> UOp:
 
 
 def _below_views(node: UOp) -> UOp:
-    while node.op in _VIEWS:
+    while node.op in VIEWS:
         node = node.src[0]
     return node
 
 
-def _places(side: UOp, weights: UOp) -> dict[int, int] | None:
+def places_of(side: UOp, weights: UOp) -> dict[int, int] | None:
     """Where the axes of weights (of more than one element) are in a view of them.
 
     None where axes are joined, taken apart or exchanged.

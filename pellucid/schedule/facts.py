@@ -101,6 +101,7 @@ class Facts:
         self._reads: dict[UOp, frozenset[UOp] | None] = {}
         self.num_users = count_users(order[-1])
         self.narrow_factors = narrow_factors(order)
+        self.scaled_factors: frozenset[UOp] = frozenset()  # see scores.py
         for node in order:
             if node.op is Ops.SINK:
                 continue
@@ -115,6 +116,10 @@ class Facts:
     def distinct(self, node: UOp) -> int:
         """How many elements of memory *node* is made from, each counted once."""
         return self._distinct[node]
+
+    def varies_along(self, node: UOp, axis: int) -> bool:
+        """True where elements next to each other along *axis* are made from other memory."""
+        return axis in self._varies[node]
 
     def is_copy(self, node: UOp) -> bool:
         """True for a COPY between devices (one to the same device, or of a literal, is none)."""

@@ -244,7 +244,7 @@ def _is_converted_by_product(node: UOp, wanted: Wanted, facts: Facts) -> bool:
 
 
 def _why_cheaper_stored(node: UOp, wanted: Wanted, facts: Facts) -> str | None:
-    if _is_converted_by_product(node, wanted, facts):
+    if _is_converted_by_product(node, wanted, facts) or node in facts.scaled_factors:
         return None
     elems, cost = node.num_elems, facts.cost[node]
     if cost.ops == 0 or wanted.num_evaluations <= elems:

@@ -195,6 +195,18 @@ def _accumulator(op: Op, dtype: DType) -> DType:
     return dtypes.float32 if sums and dtype in SMALL_FLOATS else dtype
 
 
+def _multiply(node: UOp, only_user: bool) -> UOp:
+    """x * 1 -> x (laws/arithmetic.py): what a sum's gradient begins with."""
+    left, right = node.src
+    return right if _is_one(left) else left if _is_one(right) else node
+
+
+def _is_one(node: UOp) -> bool:
+    while node.op is Ops.EXPAND or node.op is Ops.RESHAPE:
+        node = node.src[0]
+    return node.op is Ops.CONST and node.arg == 1
+
+
 def _write(node: UOp, only_user: bool) -> UOp:
     return node.src[0] if node.src[1].num_elems == 0 else node
 
@@ -210,6 +222,7 @@ _RULES: dict[Op, Callable[[UOp, bool], UOp]] = {
     Ops.DETACH: _value_of_source,
     Ops.REDUCE: _reduce,
     Ops.SHRINK: _shrink,
+    Ops.MUL: _multiply,
     Ops.WRITE: _write,
     Ops.SCATTER: _scatter,
 }

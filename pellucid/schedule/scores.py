@@ -13,7 +13,8 @@ Nothing here looks for an attention: scores are a product of matrices with more 
 matrix, and what is computed from it element by element; there must be a statistic of their rows or
 columns, and all else that uses them must be products again. Where that holds, every kernel that
 uses scores makes the ones that it needs anew, a row or a column at a time (inside.py), as products
-of few terms cost less than a store and a load. Statistics are few, so they are stored.
+of few terms cost less than a store and a load. Statistics are few, so they are stored. Queries that
+are scaled first are scaled where a kernel copies them, if nothing else needs them scaled.
 
 Sources: M. Rabe, C. Staats, "Self-attention does not need O(n^2) memory", 2021; T. Dao et al.,
 "FlashAttention: fast and memory-efficient exact attention with IO-awareness", 2022, section 3.1
@@ -23,11 +24,12 @@ Sources: M. Rabe, C. Staats, "Self-attention does not need O(n^2) memory", 2021;
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import users as users_of
+from pellucid.ir.weighing import VIEWS, places_of
 from pellucid.schedule.draft import base_of
 from pellucid.schedule.facts import Facts, reduced_elems
 
@@ -43,11 +45,17 @@ OF_ROWS = "a sum that whole rows of scores need"
 
 
 def find_scores(sink: UOp, facts: Facts, kept: set[UOp]) -> dict[UOp, str]:
-    """The nodes that are scores or statistics of them, with the reason for their draft."""
+    """The nodes that are scores or statistics of them, with the reason for their draft.
+
+    Writes down in *facts* which scaled factors of scores need no draft.
+    """
     order = sink.toposort()
     if not any(_is_product_of_scores(node, facts) for node in order):
         return {}
-    return _Families(order, facts, kept, users_of(sink)).asked()
+    families = _Families(order, facts, kept, users_of(sink))
+    found = families.asked()
+    facts.scaled_factors = frozenset(families.scaled_factors(found))
+    return found
 
 
 def _is_product_of_scores(node: UOp, facts: Facts) -> bool:
@@ -152,6 +160,54 @@ class _Families:
         reasons |= {node: SCORES for node, count in num_uses.items() if count > 1}
         good = (with_statistics & with_products) - spoilt
         return {node: reason for node, reason in reasons.items() if owner[node] in good}
+
+    def scaled_factors(self, asked: Mapping[UOp, str]) -> Iterator[UOp]:
+        """Factors times a literal that are the same all along a row, and that nothing else uses.
+
+        Kernels copy such a factor for many rows at once (opt/actions/blocks.py), and scale it then.
+        """
+        for node in self.family:
+            rows = self._axis_of_rows(self._head(node), asked)
+            if rows is None or not _is_product_of_scores(node, self.facts):
+                continue
+            product = node.src[0]
+            kept = [a for a in range(len(product.known_shape)) if a not in node.arg.axes]
+            for side in _below_casts(product).src:
+                is_same = not self.facts.varies_along(side, kept[rows])
+                if is_same and (factor := self._only_scaled_below(side, node)) is not None:
+                    yield factor
+
+    def _axis_of_rows(self, head: UOp, asked: Mapping[UOp, str]) -> int | None:
+        """The axis, counted from the end, that all who reduce scores of a family reduce."""
+        found: set[int | None] = set()
+        for node in self.family:
+            last = len(node.known_shape)
+            for user in self.users[node] if self._head(node) is head else ():
+                if user in asked and asked[user] is STATISTIC:
+                    found.add(user.arg.axes[0] - last)
+                elif user not in self.family and user.op.is_movement:
+                    found |= {axis and axis - last for axis in self._axes_of_products(user, node)}
+        return found.pop() if len(found) == 1 else None
+
+    def _axes_of_products(self, view: UOp, scores: UOp) -> set[int | None]:
+        """The axes of scores along which products sum what a view shows; None: unknown."""
+        found: set[int | None] = set()
+        for user in self.users[view]:
+            if user.op in VIEWS:
+                found |= self._axes_of_products(user, scores)
+                continue
+            places = places_of(view, scores) or {}
+            sums = (u for u in self.users[user] if u.op is Ops.REDUCE) if user.op is Ops.MUL else ()
+            axes = [axis for u in sums for axis, place in places.items() if (place,) == u.arg.axes]
+            found |= set(axes) or {None}
+        return found
+
+    def _only_scaled_below(self, side: UOp, product: UOp) -> UOp | None:
+        """What a side of a product shows, if that is a scaled value that nothing else wants."""
+        while side.op in VIEWS and len(self.users[side]) == 1:
+            side = side.src[0]
+        is_own = _is_scaled(side) and len(self.users[side]) == 1 and side not in self.kept
+        return side if is_own and self.facts.cost[side].ops <= 1 else None
 
     def _leads_to_same(self, user: UOp) -> bool:
         """True for a RESHAPE of scores that only others in the shape of the scores use."""

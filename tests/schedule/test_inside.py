@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from pellucid.core.dtype import dtypes
+from pellucid.core.target import host_target
 from pellucid.ir.arg import AddrSpace
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
+from pellucid.schedule.draft import base_of
+from pellucid.schedule.facts import Facts
+from pellucid.schedule.normalise import normalise
+from pellucid.schedule.scores import find_scores
 from tests.schedule.graphs import check, exp, keep, kernels, num_calls, reduce, tensor, write
 
 ROWS, WIDTH = 20, 8
@@ -80,6 +86,39 @@ def test_gradients_make_scores_again() -> None:
     )
     assert largest_storage(*outputs) == 2 * 2 * ROWS * WIDTH
     assert num_calls(*outputs) == 2
+
+
+def num_scaled(*outputs: UOp) -> int:
+    """How many factors of scores are scaled where they are copied."""
+    normal = normalise(outputs)
+    facts = Facts(normal.sink.toposort(), ["CPU"] * len(normal.buffers), host_target())
+    find_scores(normal.sink, facts, {base_of(output) for output in normal.sink.src})
+    return len(facts.scaled_factors)
+
+
+def test_queries_are_scaled_by_the_kernel_that_copies_them() -> None:
+    q, k, v = inputs()
+    weights = softmax(product(q * 0.25, turned(k)))
+    assert num_scaled(product(weights, v)) == num_calls(product(weights, v)) == 1
+
+
+def test_what_each_row_would_scale_again_is_left() -> None:
+    """Keys, which lie along the row, and queries that gradients read too, or columns."""
+    q, k, v = inputs()
+    scaled = q * 0.25
+    weights = softmax(product(scaled, turned(k)))
+    assert num_scaled(product(softmax(product(q, turned(k * 0.25))), v)) == 0
+    assert num_scaled(product(turned(weights), v)) == 0
+    assert num_scaled(product(weights, v), product(turned(weights), v)) == 0
+    assert num_scaled(product(weights, v), scaled) == 0
+    assert num_scaled(product(weights, v) + scaled) == 0
+
+
+def test_a_gradient_of_a_sum_is_not_multiplied_by_ones() -> None:
+    ones = UOp.const(dtypes.float32, 1.0).reshape((1, 1)).expand((ROWS, WIDTH))
+    x = tensor((ROWS, WIDTH))
+    sinks = [normalise([y]).sink for y in (x, ones * x, x * ones)]
+    assert sinks[0] is sinks[1] is sinks[2]
 
 
 def test_scores_that_are_asked_for_are_stored() -> None:
