@@ -118,6 +118,9 @@ class ReduceArg:
     axes: tuple[int, ...] = ()
     unit: str = ""
 
+    def __hash__(self) -> int:
+        return hash(self.op)
+
     def __repr__(self) -> str:
         unit = f", unit={self.unit!r}" if self.unit else ""
         return f"ReduceArg(op={self.op!r}, axes={self.axes!r}{unit})"
@@ -182,6 +185,9 @@ class KernelInfo:
     ordered: bool = False
     hints: tuple[Hint, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # all of the actions would be hashed whenever a SINK is sought
+
 
 @dataclass(frozen=True)
 class CallInfo:
@@ -239,3 +245,6 @@ class ProgramInfo:
     applied: tuple[Action, ...] = field(default=())
     units: tuple[str, ...] = ()
     unit_ops: int = 0
+
+    def __hash__(self) -> int:
+        return hash(self.name)

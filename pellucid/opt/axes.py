@@ -87,7 +87,12 @@ def describe_axes(sink: UOp) -> tuple[Axis, ...]:
 
 def reductions(sink: UOp) -> Iterator[UOp]:
     """The REDUCEs of a kernel, innermost first."""
-    return (node for node in sink.toposort() if node.op is Ops.REDUCE)
+    return iter(_reductions(sink))
+
+
+@kept
+def _reductions(sink: UOp) -> tuple[UOp, ...]:
+    return tuple([node for node in sink.toposort() if node.op is Ops.REDUCE])
 
 
 def size_of(axis: UOp) -> int | None:

@@ -136,12 +136,16 @@ def _plan_each(plan: Plan) -> None:
 
 def _plan_rows(plan: Plan) -> None:
     """Keep dear values of a row in local memory, where several loops over it need them."""
-    across = _choose_lanes(Costs(plan.sink, plan.target))
+    whole, across = plan.sink, None
     for ranges in _reduced_nests(plan.sink):
         if ranges[0] not in axes_of(plan.sink):
             continue
         shared = dearest(shared_values(plan.sink, ranges[0]))
-        if shared is None or shared.cost < DEAR_IN_ROW or shared.outer.intersection(across):
+        if shared is None or shared.cost < DEAR_IN_ROW:
+            continue
+        if across is None:
+            across = _choose_lanes(Costs(whole, plan.target))
+        if shared.outer.intersection(across):
             continue  # lanes across rows, as in a softmax of columns, would share one row
         if 64 <= shared.num_bytes <= plan.target.l2_bytes // 2:
             reason = f"{len(shared.copies)} loops over a row compute it, and it costs a lot"
