@@ -16,23 +16,11 @@ from pellucid.opt.plans.plan import Pieces, Plan
 
 def upcast(plan: Plan, number: int, amount: int, reason: str, *, may_overlap: bool) -> Pieces:
     """Make copies of a loop, so many at a time; the rest, if there is one, stays a loop."""
-    pieces = _overlapped(plan, number, amount) if may_overlap else None
-    if pieces is None:
-        return plan.do("upcast", number, amount, reason)
-    plan.do("upcast", pieces.inner, 0, reason)
-    return pieces
-
-
-def in_parts(plan: Plan, number: int, amount: int, reason: str, *, may_overlap: bool) -> Pieces:
-    """Cut a loop in the parts that `upcast` makes copies of, and leave them loops."""
-    pieces = _overlapped(plan, number, amount) if may_overlap else None
-    return plan.do("split", number, amount, reason) if pieces is None else pieces
-
-
-def _overlapped(plan: Plan, number: int, amount: int) -> Pieces | None:
-    if not pays_overlap(plan.size(number), amount):
-        return None
-    try:
-        return plan.do("overlap", number, amount, "a rest would be compiled a second time")
-    except ActionError:  # the nest reads what it stores
-        return None
+    if may_overlap and pays_overlap(plan.size(number), amount):
+        try:
+            pieces = plan.do("overlap", number, amount, "a rest would be compiled a second time")
+        except ActionError:  # the nest reads what it stores
+            return plan.do("upcast", number, amount, reason)
+        plan.do("upcast", pieces.inner, 0, reason)
+        return pieces
+    return plan.do("upcast", number, amount, reason)

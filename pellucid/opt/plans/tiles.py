@@ -26,8 +26,8 @@ They wait too where much follows them, a step of an optimiser or an error functi
 for each vector of a tile is far more code than the sum itself.
 
     for 4 rows of a:
-        local memory, 4 x 64 = for runs of k: …
-        for each of the 4 rows:  4 vectors of sums -> 4 vectors of what follows
+        16 vectors of local memory = for runs of k: …
+        for each of the rows:  4 vectors of local memory -> 4 vectors of what follows
 
 Such kernels have half as many lines or fewer, and take as long or less: 512 x 128 x 784 with a step
 of Adam 0.94 to 1.01 of the time of copies, 128 x 768 x 3072 with GELU 0.93.
@@ -50,7 +50,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.transform import next_range_id
 from pellucid.opt.axes import all_ends, axes_of, end_of, reductions, stores_of, stride_of
 from pellucid.opt.cost import CYCLES_PER_US
-from pellucid.opt.plans.copies import in_parts, upcast
+from pellucid.opt.plans.copies import upcast
 from pellucid.opt.plans.plan import Pieces, Plan
 from pellucid.opt.plans.products import Product
 from pellucid.opt.plans.rests import columns_apart, plan_apart, take_apart
@@ -245,38 +245,56 @@ class _Tiles:
     # ---- rows ----
 
     def _plan_rows(self, found: _Nest, vectors: int) -> int | None:
-        """Copies of the rows of a tile; the loop over tiles, if there are several."""
+        """Copies of the rows of a tile; the loop over tiles or blocks, if there are several."""
+        block = self._waiting_rows(found, vectors)
+        if not block:
+            return self._upcast_rows(found.row, vectors, may_overlap=not self.shares_rows)
+        outer, row = self._let_sums_wait(found, block)
+        self._upcast_rows(row, vectors, may_overlap=True)
+        return outer
+
+    def _upcast_rows(self, row: int, vectors: int, *, may_overlap: bool) -> int | None:
         plan, registers = self.kernel, self.kernel.target.num_vector_registers
-        size, may_overlap = plan.size(found.row), not self.shares_rows
+        size = plan.size(row)
         amount = tile_rows(size, vectors, registers, may_overlap=may_overlap)
         if amount < 2:
-            return found.row
-        waits = size >= 2 * amount and self._is_long_after(found, amount * vectors)
-        cut = in_parts if waits else upcast
-        pieces = cut(plan, found.row, amount, _TILE, may_overlap=may_overlap)
-        if waits:
-            self._let_sums_wait(found, pieces)
+            return row
+        pieces = upcast(plan, row, amount, _TILE, may_overlap=may_overlap)
         if pieces.rest is not None:
             together = rest_rows(size % amount, size, vectors, registers)
             if together > 1:
                 plan.do("upcast", pieces.rest, together, "the rest of the rows")
         return pieces.outer
 
-    def _is_long_after(self, found: _Nest, copies: int) -> bool:
-        """True where copies of what follows the sums of a tile would be too much code."""
-        is_plain = not found.more and not self._pays_left(found)
-        return is_plain and self.follows * copies > MOST_AFTER
+    # ---- sums that wait ----
 
-    def _let_sums_wait(self, found: _Nest, pieces: Pieces) -> None:
-        """Sum a tile into memory, and go through its rows one by one after that."""
-        plan, level = self.kernel, pieces.outer
-        assert level is not None, "there are several tiles"
+    def _waiting_rows(self, found: _Nest, vectors: int) -> int:
+        """Of how many rows the sums wait for what follows; 0 where copies of that are few."""
+        target, size = self.kernel.target, self.kernel.size(found.row)
+        tile = tile_rows(size, vectors, target.num_vector_registers)
+        if self.follows * tile * vectors <= MOST_AFTER or found.more or self._pays_left(found):
+            return 0
+        row_bytes = vectors * self.sizes.lanes * self.product.node.dtype.itemsize
+        most = min(size // 2, max(tile, target.l1d_bytes // WAITING_PART // row_bytes))
+        near = (n for n in range(max(2, 2 * tile // 3), most + 1) if size % n == 0)
+        return min(near, key=lambda n: (n > tile, abs(n - tile)), default=0)
+
+    def _let_sums_wait(self, found: _Nest, block: int) -> tuple[int, int]:
+        """Sum a block of rows into memory; the loops over blocks, and over the rows of a sum.
+
+        What follows is then a loop over rows, all of them. Small blocks let what is stored reach
+        memory while the next one is summed.
+        """
+        plan = self.kernel
+        pieces = plan.do("split", found.row, block, "sums of a block of rows wait in cache")
+        assert pieces.outer is not None, "there are several blocks"
+        level = pieces.outer
         if found.panel is not None:
-            self._swap(pieces.inner, found.panel, "a tile is one panel wide")
+            self._swap(pieces.inner, found.panel, "a block is one panel wide")
             level = found.panel
         row = next_range_id(plan.sink)
         plan.do("compute", level, 0, "copies of what follows the sums would be much code")
-        plan.do("upcast", row, 0, _TILE)
+        return pieces.outer, row
 
     def _ask_for_results(self, rows: int) -> None:
         """Bring what the next tile writes near, while this one is summed.
@@ -348,6 +366,8 @@ class _Tiles:
 
 MOST_AFTER = 96
 """With more operations after the sums of a tile, all copies counted, these wait in memory."""
+WAITING_PART = 3
+"""Sums that wait take one part in so many of the first cache."""
 LEAST_PANELS = 4
 """Rows of a tile are copied where so many panels use them."""
 PAGE_BYTES = 4096
