@@ -50,6 +50,10 @@ FOLLOWED = "another reduction follows"
 ROWS_PER_CORE = 4
 """So many rows for each core at least, where reductions of rows keep loops inside of them."""
 
+MAX_STREAMS = 32
+"""In so many places at a time processors read ahead. (A softmax over 21 channels of pictures took 9
+% less in one kernel, a layer norm 25 %; over 64 channels 30 to 40 % more.)"""
+
 MAX_LOOPS_OF_ROW = 4
 """So many loops over a row may want a value before it is stored for all of them."""
 
@@ -162,8 +166,8 @@ def _why_apart(node: UOp, wanted: Wanted, facts: Facts, is_small: bool, waste: f
 def _can_lead(node: UOp, kernel: Draft, wanted: Wanted, facts: Facts) -> bool:
     """Let the ranges that *node* depends on stand outermost, if it is computed once then.
 
-    The kernel walks memory in another order: only where lines are still used whole, or stay in
-    cache until all of each has been used.
+    The kernel walks memory in another order: only where lines are still used whole, where they
+    stay in cache until all of each has been used, or where it reads few of them side by side.
     """
     if wanted.num_uses > 1:
         return False
@@ -175,7 +179,8 @@ def _can_lead(node: UOp, kernel: Draft, wanted: Wanted, facts: Facts) -> bool:
     if math.prod(int(r.src[0].arg) for r in needed) > node.num_elems:
         return False
     whole_lines = kernel.ranges[-1] not in needed
-    if not whole_lines and kernel.num_iterations * node.dtype.itemsize > facts.target.l2_bytes:
+    is_far = kernel.num_iterations * node.dtype.itemsize > facts.target.l2_bytes
+    if not whole_lines and is_far and facts.rows[node].elems > MAX_STREAMS:
         return False
     return kernel.lead(needed)
 
