@@ -93,7 +93,7 @@ class MeasuringProcess:
         """Let the child compile a kernel, and do not wait: `measure` says what went wrong."""
         try:
             self._ensure_started()
-            assert self._connection is not None
+            assert self._connection is not None, "a child that was started has a connection"
             question = {"do": "compile", "code": asdict(code), "limit_s": _COMPILING_SECONDS}
             self._connection.send_bytes(json.dumps(question).encode())
             self._waiting.append(code)

@@ -192,7 +192,7 @@ class _Cutter:
             for use in draft.reads.get(other.root, {}) if value is not None else ():
                 read = self.values.read(other.root, use)
                 if read not in registers:
-                    assert value is not None
+                    assert value is not None, "a read is replaced by a value that is there"
                     places = moved_to(other, use[0])
                     moved = {own: at for own, at in places.items() if at is not own}
                     found[read] = substitute_free(value, moved, self.fresh)

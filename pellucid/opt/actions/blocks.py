@@ -284,14 +284,14 @@ class Blocks:
         fresh = fresh_ranges(UOp.range(1, self.fresh_from + 1))
         made = substitute_free(body, {self.axis: row}, fresh)
         self.fresh_from = max(self.fresh_from, next_range_id(made))
-        assert value.buffer is not None
+        assert value.buffer is not None, "rows lie in a buffer"
         place = value.buffer.after(*self.outer, *self.turns).index(row)
         value.done = place.store(made).end(row)
         return value.done
 
     def pieces(self) -> Iterator[_Piece]:
         """The blocks of a part, and what is left of the row."""
-        assert self.part is not None
+        assert self.part is not None, "a part is open"
         part, length = self.part, self.action.amount
         start = simplify(part.first * length)
         # rows that are kept whole lie as they are; of a part, from its first element on
@@ -314,7 +314,7 @@ class Blocks:
         """Make one block of a value, and note where it can be read in this turn."""
         row = self.loop_like(self.axis)
         turn = self.turns if piece.turn is None else (*self.turns, piece.turn)
-        assert value.buffer is not None
+        assert value.buffer is not None, "rows lie in a buffer"
         if value.is_row:
             inner = self.loop_like(value.axis, piece.length)
             place = self.place_in(value, piece, inner, row)
@@ -328,7 +328,7 @@ class Blocks:
         loops = tuple(self.loop_like(r) for r in value.inner)
         renamed = {self.axis: row, **dict(zip(value.inner, loops, strict=True))}
         body = self.at(value.body, value.axis, piece, inner, renamed)
-        assert value.done is not None
+        assert value.done is not None, "rows are filled before they are read"
         now = value.buffer.after(value.done, *turn).index(position((row, *loops)))
         part = value.node.with_sources((body, inner))
         return now.store(now.alu(value.node.arg.op, part)).end(row, *loops)
@@ -377,8 +377,8 @@ class Blocks:
 
     def filled(self, value: RowValue) -> UOp:
         """The buffer of a value, after the last effect on it."""
-        assert value.buffer is not None
-        assert value.done is not None
+        assert value.buffer is not None, "rows lie in a buffer"
+        assert value.done is not None, "rows are filled before they are read"
         return value.buffer.after(value.done)
 
     def copied_factors(self, node: UOp, axis: UOp, row: UOp) -> dict[UOp, UOp]:

@@ -98,7 +98,7 @@ def read_online(values: Sequence[RowValue], action: Action) -> Online:
         raise refuse(action, "its rows are not the exponentials of one softmax")
     (exponentials,) = found
     largest = _largest_of(exponentials, values)
-    assert largest is not None
+    assert largest is not None, "it was looked for above"
     total = _total_of(exponentials, values)
     if total is None:
         raise refuse(action, "its exponentials are not summed")

@@ -99,6 +99,6 @@ class Stream:
         return blocks.filled(value).after(*blocks.turns, *done).index(position(loops))
 
     def _store(self, value: RowValue, element: UOp, row: UOp) -> UOp:
-        assert value.buffer is not None
+        assert value.buffer is not None, "rows lie in a buffer"
         place = value.buffer.after(*self.blocks.outer, *self.blocks.turns).index(row)
         return place.store(element)

@@ -232,7 +232,7 @@ class _Plan:
     ) -> None:
         """The innermost part, by a matrix unit."""
         plan, unit = self.kernel, self.unit
-        assert unit is not None
+        assert unit is not None, "only plans with a unit come here"
         reason = f"{unit.name} adds {unit.products} products at once"
         if unit.rows == 1:
             self._copies(row)

@@ -89,7 +89,7 @@ class Stream:
         plan = self.kernel
         axis = plan.axis(column)
         end = end_of(plan.sink, axis)
-        assert end is not None
+        assert end is not None, "every output axis has an END"
         first = next_range_id(plan.sink)
         reason = "columns are read along memory; their sums wait in cache"
         plan.do("hoist", level, end.src[1:].index(axis), reason)

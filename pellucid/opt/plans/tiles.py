@@ -352,7 +352,7 @@ class _Tiles:
     def _pack_left(self, rows: int) -> None:
         """Copy the rows of a tile, those of one turn of the sum side by side."""
         plan, left = self.kernel, self.product.left
-        assert left is not None
+        assert left is not None, "only plans with a left matrix come here"
         first = next_range_id(plan.sink)
         reason = "lines of which a tile uses a part do not stay in the first cache"
         plan.do("pack", rows, left.src[0].arg.slot, reason)
