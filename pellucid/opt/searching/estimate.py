@@ -10,8 +10,11 @@
 A node runs in the loops around the innermost one that it depends on: copies that differ in other
 axes share it. So a tile of 6 rows loads a vector once for six products. Each loop takes what its
 nodes take, or the latency of its sums where these have too few accumulators; sums that do not fit
-the registers are written and read again. Then each cache is asked how many lines come from the next
-one, where the innermost loops touch more than it holds; the slowest of all these is the time.
+the registers are written and read again, and so are the terms of a sum that is copies alone. Then
+each cache is asked how many lines come from the next one, where the innermost loops touch more than
+it holds; the slowest of all these is the time. Lines that lie a power of two apart share few places
+of a cache, and fill it sooner; those a page apart come slower, since nothing fetches them ahead and
+each needs an entry of the TLB.
 
 It knows no instruction and no prefetching: it ranks plans of one kernel, and does not predict.
 `benchmarks/cost_model.py` compares it with measurements.
@@ -40,6 +43,11 @@ TURN_CYCLES = 1.0
 """What a turn of a loop costs besides what it does."""
 SPILL_CYCLES = 1.5
 """What a sum costs in each turn that has no register."""
+PAGE_BYTES = 4096
+FAR = 3.0
+"""How many times as long a line takes to come where the one before lies on another page."""
+WAYS = 12
+"""About how many lines that share a place a cache holds."""
 GATHER_CYCLES = 1.2
 """What each lane costs of an access that is not contiguous along the lanes."""
 CYCLES_PER_US = 3300.0
@@ -105,10 +113,21 @@ class _Estimate:
                 if inside:
                     loops = _loops(self.chain(inside))
                     sums[loops] = sums.get(loops, 0.0) + self._copies(node)
+                elif cost:  # all its terms are there at once
+                    turns[loops] += SPILL_CYCLES * self._without_register(self._copies(node))
         for loops, count in sums.items():
-            spilt = max(0.0, count - self.target.num_vector_registers + 2)
+            spilt = self._without_register(count + self._held(loops))
             turns[loops] = max(turns.get(loops, 0.0), ADD_CYCLES) + SPILL_CYCLES * spilt
         return sum(_turns(loops) * (cost + TURN_CYCLES) for loops, cost in turns.items())
+
+    def _without_register(self, count: float) -> float:
+        """How many vectors have no register, of those that a turn needs."""
+        return max(0.0, count - self.target.num_vector_registers)
+
+    def _held(self, loops: Loops) -> float:
+        """How many vectors that a turn reads wait for several uses: those of the smaller factor."""
+        inside = [a for a in self.accesses if _loops(self.chain(own_ranges(a))) == loops]
+        return min(map(self._copies, inside), default=0.0)
 
     def _copies(self, node: UOp) -> float:
         """How many vector operations a node is in one turn of its loops."""
@@ -155,21 +174,19 @@ class _Estimate:
         """Cycles for the lines that come from behind a cache."""
         size, rate = level
         total = 0.0
-        for loops, touched in self.nests:
+        for loops, accesses in self.nests:
             inside = len(loops)
-            while inside and touched[inside - 1] <= size:
+            while inside and self._needed(accesses, loops[inside - 1 :], size) <= size:
                 inside -= 1
             if inside:  # one loop touches more: lines come anew in each turn of those around it
-                total += _turns(loops[: inside - 1]) * touched[inside - 1]
+                touched = self._touched(accesses, loops[inside - 1 :])
+                total += _turns(loops[: inside - 1]) * touched
         return total / rate
 
     @functools.cached_property
-    def nests(self) -> list[tuple[Loops, list[float]]]:
-        """Each innermost nest of loops, and how many bytes are touched from each loop on."""
-        return [
-            (loops, [self._touched(accesses, loops[place:]) for place in range(len(loops))])
-            for loops, accesses in self._nests().items()
-        ]
+    def nests(self) -> list[tuple[Loops, list[UOp]]]:
+        """Each innermost nest of loops, and what it accesses."""
+        return list(self._nests().items())
 
     def _nests(self) -> dict[Loops, list[UOp]]:
         """The accesses in each innermost loop, with those in the loops around it."""
@@ -179,8 +196,16 @@ class _Estimate:
         return {c: [a for a, chain in chains.items() if chain == c[: len(chain)]] for c in nests}
 
     def _touched(self, accesses: Sequence[UOp], loops: Loops) -> float:
-        """Bytes of the lines that accesses touch while *loops* run once through."""
-        return sum(self.walks[access].touched(loops) for access in accesses)
+        """Bytes of the lines that accesses touch while *loops* run once through; far ones more."""
+        walks = (self.walks[access] for access in accesses)
+        return sum(walk.touched(loops) * (FAR if walk.is_far(loops) else 1.0) for walk in walks)
+
+    def _needed(self, accesses: Sequence[UOp], loops: Loops, size: int) -> float:
+        """Bytes of a cache of this size that these lines need, with places that stay empty."""
+        return sum(
+            self.walks[access].touched(loops) * self.walks[access].crowding(loops, size)
+            for access in accesses
+        )
 
 
 class _Walk:
@@ -189,9 +214,11 @@ class _Walk:
     def __init__(self, access: UOp, line_bytes: int) -> None:
         place = access.src[1]
         self.sizes = {r: size_of(r) or 1 for r in place.ranges}
-        self.along = {r for r in self.sizes if stride_of(place, r) == 1}
+        strides = {r: stride_of(place, r) for r in self.sizes}
+        self.along = {r for r in self.sizes if strides[r] == 1}
         self.copies = [r for r in self.sizes if not _is_loop(r)]
         self.itemsize = access.dtype.scalar.itemsize
+        self.strides = {r: abs(s or 0) * self.itemsize for r, s in strides.items()}
         self.line = max(line_bytes, self.itemsize)
         self.most = max(_storage_bytes(access), float(self.line))
 
@@ -201,6 +228,30 @@ class _Walk:
         count = math.prod(self.sizes[r] for r in inside)
         width = self.itemsize if not self.along.isdisjoint(inside) else self.line
         return min(float(count * width), self.most)
+
+    def is_far(self, loops: Loops) -> bool:
+        """True where the innermost of the loops that move it moves it to another page."""
+        moving = [r for r in loops if r in self.sizes]
+        return bool(moving) and self.strides[moving[-1]] >= PAGE_BYTES
+
+    def crowding(self, loops: Loops, size: int) -> float:
+        """Of how many lines one is used, in a cache of this size, since others share its place.
+
+        Lines that share a place lie a period of the cache apart; *near* is what each turn of the
+        loop that goes furthest covers by itself.
+        """
+        inside = [*self.copies, *(r for r in loops if r in self.sizes)]
+        if not inside:
+            return 1.0
+        furthest = max(inside, key=lambda r: self.strides[r])
+        stride, near = self.strides[furthest], float(self.line)
+        if stride < 2 * self.line or self.sizes[furthest] <= WAYS:
+            return 1.0
+        for r in inside:
+            if r is not furthest:
+                near = max(near, float(self.strides[r] * self.sizes[r]))
+        period = 1 << max(size // WAYS, 1).bit_length() - 1
+        return max(1.0, math.gcd(stride, period) / near)
 
 
 def _bytes(node: UOp) -> int:

@@ -25,6 +25,7 @@ from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
 from pellucid.opt.actions.hints import all_accesses, bytes_of
 from pellucid.opt.actions.nests import has_nests, with_each
+from pellucid.opt.actions.offset import OTHERS
 from pellucid.opt.axes import Axis, describe_axes, reductions
 from pellucid.opt.searching.retune import Apply, retuned
 
@@ -195,6 +196,7 @@ def next_actions(sink: UOp, target: Target) -> Iterator[Action]:
     nodes = sink.toposort()
     stores = [n for n in nodes if n.op is Ops.STORE]
     slots = _read_slots(sink)
+    narrow = _slots_of_bytes(sink, slots)
     asked, streamed = _hinted(sink, slots, target)
     yield from (Action("stream", 0, slot) for slot in streamed)
     # a sum that is stored as it is gains nothing by waiting in memory
@@ -206,7 +208,7 @@ def next_actions(sink: UOp, target: Target) -> Iterator[Action]:
         kinds: list[tuple[str, Sequence[int]]] = [("lanes", lanes[::-1])]
         if axis.is_reduced:
             kinds += [("unroll", (0, *_COPIES)), ("cascade", _RUNS), ("split", _SPLITS)]
-            kinds += [("stage", (0,)), ("hoist", range(3))]
+            kinds += [("stage", (0,)), ("hoist", range(3)), ("offset", narrow)]
             yield from _units_for(axis, axes, sink, target)
         else:
             kinds += [("upcast", (0, *_COPIES)), ("thread", (0,)), ("split", _SPLITS)]
@@ -240,6 +242,12 @@ def _read_slots(sink: UOp) -> list[int]:
     nodes = sink.toposort()
     stored = {n.src[0].src[0] for n in nodes if n.op is Ops.STORE}
     return sorted({n.src[0].arg.slot for n in nodes if _is_access(n) and n.src[0] not in stored})
+
+
+def _slots_of_bytes(sink: UOp, slots: Sequence[int]) -> list[int]:
+    """Those of the parameters that hold integers of 8 bits."""
+    params = {n.arg.slot: n.dtype for n in sink.toposort() if n.op is Ops.PARAM}
+    return [slot for slot in slots if params[slot] in OTHERS]
 
 
 def _hinted(sink: UOp, read: Sequence[int], target: Target) -> tuple[list[int], list[int]]:

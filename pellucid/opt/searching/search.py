@@ -42,7 +42,7 @@ from pellucid.opt.searching.moves import Actions, Moves
 from pellucid.opt.searching.report import SearchReport
 from pellucid.opt.searching.rounding import allowed_sum, longest_sum
 
-SEARCH_VERSION: Final = 2
+SEARCH_VERSION: Final = 3
 """Counts changes of what is tried, which make older results unwanted."""
 LEAST_GAIN: Final = 0.01
 """A step that gains less than this part gained nothing."""

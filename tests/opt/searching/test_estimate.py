@@ -43,6 +43,37 @@ def test_sums_that_have_no_register_cost_more() -> None:
     assert spilt > fits
 
 
+def test_operands_that_wait_need_registers_too() -> None:
+    """Of two tiles of 16 sums, the square one has fewer loads, and holds 4 vectors instead of 2."""
+    sink = kernels.matmul(64, 64, 64)
+    square, tall = (
+        estimate(sink, LANES, Action("upcast", 0, rows), Action("upcast", 2, 16 // rows))
+        for rows in (4, 8)
+    )
+    assert square > tall
+
+
+def test_the_terms_of_a_sum_without_a_loop_need_registers() -> None:
+    sink = kernels.matmul(48, 32, 64)
+    tile = (LANES, Action("upcast", 0, 4))
+    unrolled = estimate(sink, *tile, Action("unroll", 4))
+    assert unrolled > 1.5 * estimate(sink, *tile)
+
+
+def per_element(rows: int, columns: int) -> float:
+    """Plain loops that read down the columns of a matrix."""
+    return estimate(kernels.transpose(rows, columns)) / (rows * columns)
+
+
+def test_lines_a_power_of_two_apart_share_places() -> None:
+    """200 lines are a part of the first cache, but not where all have twelve places."""
+    assert per_element(200, 2048) > 1.3 * per_element(200, 2000)
+
+
+def test_lines_on_different_pages_come_slower() -> None:
+    assert per_element(4096, 1040) > 1.5 * per_element(4096, 1000)
+
+
 def test_lines_that_do_not_stay_come_again() -> None:
     """Columns of a large matrix, element by element, and the same with rows inside."""
     across = kernels.two_axes(4096, 4096)

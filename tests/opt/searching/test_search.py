@@ -241,7 +241,8 @@ def test_every_kind_of_action_is_proposed() -> None:
     """What the heuristic may use, the search may too; `each` comes with what makes nests."""
     grid = replace(TARGET, has_groups=True, matrix_units=frozenset({"pmaddwd_256"}))
     sinks = [kernels.matmul(64, 64, 64), kernels.softmax(), kernels.elementwise(1 << 26)]
-    sinks.append(words(8, 16, 32, dtypes.int16, dtypes.int16, dtypes.int32))
+    narrow = (dtypes.int8, dtypes.int16)
+    sinks.extend(words(8, 16, 32, dtype, dtype, dtypes.int32) for dtype in narrow)
     proposed = {a.kind for sink in sinks for a in next_actions(stages(sink)[2][2], grid)}
     staged = apply(stages(kernels.softmax())[2][2], Action("stage", 3))
     proposed |= {action.kind for action in next_actions(staged, grid)}
