@@ -72,7 +72,7 @@ def test_a_running_sum_of_several_vectors_compares_with_literals() -> None:
 
 
 def test_long_rows_are_summed_side_by_side_where_memory_is_far() -> None:
-    far = [("loop", 64), ("upcast", 16), ("reduce", 4), ("reduce", 16), ("lanes", 16)]
+    far = [("loop", 128), ("upcast", 8), ("reduce", 4), ("reduce", 16), ("lanes", 16)]
     assert sorted(kinds(kernels.reduce_rows(1024, 1024))) == sorted(far)
     near = kinds(kernels.reduce_rows(16, 1024))
     assert ("unroll", 4) in near
@@ -82,8 +82,8 @@ def test_long_rows_are_summed_side_by_side_where_memory_is_far() -> None:
 @pytest.mark.parametrize(
     ("target", "rows", "together"),
     [
-        (ONE_CORE, 1024, 16),
-        (ONE_CORE, 16, 8),  # two blocks, as shares for one core
+        (ONE_CORE, 1024, 8),
+        (ONE_CORE, 12, 6),  # two blocks, as shares for one core
         (dataclasses.replace(ONE_CORE, cores=4), 64, 8),
         (dataclasses.replace(ONE_CORE, cores=64), 64, 4),
         (dataclasses.replace(ONE_CORE, features=frozenset({"avx2", "fma"})), 1024, 4),
