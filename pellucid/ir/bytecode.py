@@ -35,12 +35,9 @@ _GENERATORS: Final = ("law", "rule", "matcher", "pattern", "equation", "op", "by
 
 
 class Code(NamedTuple):
-    """A matcher as it is kept: its code, and for each name in it where the object is found.
+    """A matcher as it is kept: its code, and for each name in it where the object is found."""
 
-    code is None where no rule of the set is about the op.
-    """
-
-    code: CodeType | None
+    code: CodeType
     names: dict[str, Place]
 
 

@@ -257,13 +257,13 @@ class RuleSet:
         return bytecode.stamp_of(self.rules, self.any_order)
 
     def _compile(self, op: Op) -> Matcher | None:
+        if not any(_is_about(one.pattern, op) for one in self.rules):
+            return None
         stamp = self._stamp
         kept = bytecode.read(self.name, op.name, stamp) if stamp is not None else None
         made = kept or self._generated(op)
         if kept is None and stamp is not None:
             bytecode.write(self.name, op.name, stamp, made)
-        if made.code is None:
-            return None
         scope: dict[str, Any] = bound(made.names, self.rules)
         scope |= {"fired": _fired, "same_float": _same_float}
         exec(made.code, scope)
@@ -272,17 +272,14 @@ class RuleSet:
     def _generated(self, op: Op) -> bytecode.Code:
         """The code of the matcher for *op*."""
         source, names = self._written(op)
-        code = compile(source, f"<{self.name}: {op.name}>", "exec") if source else None
-        return bytecode.Code(code, names)
+        return bytecode.Code(compile(source, f"<{self.name}: {op.name}>", "exec"), names)
 
     def _written(self, op: Op) -> tuple[str, dict[str, Place]]:
         """The source of the matcher for *op*, and what its names stand for."""
         writer = MatcherWriter(op)
         entries = []
         for number, one in enumerate(self.rules):
-            if one.pattern.ops is not None and op not in one.pattern.ops:
-                continue
-            if one.pattern.literal and op is not Ops.CONST:
+            if not _is_about(one.pattern, op):
                 continue
             for pattern in orders(_for_root(one.pattern, op)):
                 steps, places = writer.steps(pattern, number, one.pattern)
@@ -295,6 +292,13 @@ class RuleSet:
         if not entries:
             return "", {}
         return writer.write(entries, self.any_order), writer.names
+
+
+def _is_about(pattern: Pattern, op: Op) -> bool:
+    """True when nodes of *op* may match."""
+    if pattern.literal and op is not Ops.CONST:
+        return False
+    return pattern.ops is None or op in pattern.ops
 
 
 def _for_root(pattern: Pattern, op: Op) -> Pattern:

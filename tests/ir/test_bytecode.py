@@ -59,10 +59,12 @@ def test_a_kept_matcher_does_what_the_generated_one_does(
     assert results(fresh()) == expected
 
 
-def test_an_op_without_rules_is_kept_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert fresh().matcher(Ops.SINK) is None
+def test_an_op_without_rules_needs_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_generator(monkeypatch)
+    monkeypatch.setattr(bytecode, "read", lambda *asked: pytest.fail(f"{asked} is read"))
     assert fresh().matcher(Ops.SINK) is None
+    assert fresh().matcher_source(Ops.SINK) == ""
+    assert kept_files(folder) == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"other stamp, and no code", None])
