@@ -8,7 +8,8 @@
 
 The first three are laws of real numbers, and floats round otherwise. The error of that is one of a
 sum: semantics.md leaves the order of a sum free and bounds its error by 2 log2(n) epsilons of the
-sum of sizes; opt/actions/online.py counts how many of them it may spend. So they are in no rule
+sum of sizes; opt/actions/online.py counts how many of them it may spend, from what is promised of
+exp (ir/accuracy.py). So they are in no rule
 set, which would apply them to single numbers: only opt/actions/online.py uses them, on whole sums.
 The same holds for the exchange of two sums that ir/weighing.py chooses for a gradient:
 

@@ -21,8 +21,10 @@ rows again (remade.py): gradients, and weights that are rounded to fewer bits be
 
 Laws (`laws/rescaling.py`): exp(s - M) = exp(s - m) * exp(m - M), and (a / l) * v + (b / l) * u is
 (a * v + b * u) / l. Both hold for real numbers, and floats round otherwise: that is an error of a
-sum, which semantics.md bounds by 2 log2(n) epsilons of the sum of sizes. One scaling costs at most
-1.5 of them (a function within a unit, a product), so the heuristic makes at most log2(n) parts.
+sum, which semantics.md bounds by 2 log2(n) epsilons of the sum of sizes. One scaling costs as many
+of them as an exponential is promised to be off (ir/accuracy.py), and half a one for the product;
+`most_parts` spends three quarters of the bound on scalings. (How far a score is from a maximum is
+rounded too, in one step or in several, which add up to the same distance: half an epsilon of it.)
 
 What is no number is what it was. As long as all scores are -inf, so is M, and 0 stands in its place
 (-inf - -inf would be NaN, and the row is not over); at the end l is multiplied by exp(M - M), which
@@ -40,7 +42,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from pellucid.core.dtype import DType, dtypes
 from pellucid.core.records import dataclass
+from pellucid.ir.accuracy import most_ulps
 from pellucid.ir.arg import Action
 from pellucid.ir.op import Ops
 from pellucid.ir.uop import UOp
@@ -79,13 +83,19 @@ class Online:
         return self.formula.substitute({self.score: value, self.largest.node: largest})
 
 
-def most_parts(length: int) -> int:
+SCALINGS = 0.75
+"""What part of the error of a sum scalings may make; the rest is for adding."""
+
+
+def most_parts(length: int, dtype: DType = dtypes.float32) -> int:
     """In how many parts a row may be summed: so many scalings stay within the error of a sum.
 
-    >>> most_parts(2048)
-    11
+    >>> most_parts(2048), most_parts(2048, dtypes.float64)
+    (11, 3)
     """
-    return max(1, int(math.log2(max(2, length))))
+    allowed = 2 * math.log2(max(2, length))  # epsilons
+    of_one = most_ulps(Ops.EXP, dtype) + 0.5
+    return max(1, int(SCALINGS * allowed / of_one))
 
 
 def read_online(values: Sequence[RowValue], action: Action) -> Online:

@@ -89,7 +89,7 @@ def _part_of_rows(plan: Plan, number: int, block: int, length: int) -> tuple[int
         return ()
     if online is None:
         return (0,)
-    least = -(-length // most_parts(length))
+    least = -(-length // most_parts(length, online.exponentials.node.dtype))
     wanted = max(least, l2_bytes // PART // kept)
     return (min(-(-wanted // block) * block, length),)
 
