@@ -16,7 +16,7 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ from pellucid.runtime.program import Call
 Array = np.ndarray[Any, Any]
 
 FENCE_BYTES: Final = 4096
+BLOCK: Final = 1 << 16
+"""How many elements are compared at a time."""
 _FENCE: Final = 0xA5
 _LEAST_SECONDS: Final = 0.01
 _LONG_SECONDS: Final = 0.001
@@ -76,8 +78,9 @@ class _Parameter:
             self.buffer.copy_from(self.start)
 
     def now(self) -> Array:
-        """A copy of what it holds."""
-        return np.frombuffer(self.buffer.tobytes(), self.start.dtype)
+        """What it holds; the next run changes it."""
+        inside = self.whole.as_numpy()[FENCE_BYTES : FENCE_BYTES + self.start.nbytes]
+        return inside.view(self.start.dtype)
 
     def problem(self, *, is_written: bool, tolerance: float | None) -> str | None:
         """Say what is not as it should be after a run."""
@@ -86,8 +89,7 @@ class _Parameter:
         if not self.start.size:
             return None
         if not is_written:
-            same = self.now().tobytes() == self.start.tobytes()
-            return None if same else "an input was written to"
+            return None if _is_same(self.now(), self.start) else "an input was written to"
         assert self.expected is not None, "the reference runs first"
         return difference(self.dtype, self.expected, self.now(), tolerance)
 
@@ -100,21 +102,50 @@ def difference(dtype: DType, expected: Array, got: Array, tolerance: float | Non
     >>> difference(dtypes.float32, a, b, 0.1), difference(dtypes.float32, a, b, None)
     (None, 'element 1: expected 2.0, got 2.125')
     """
-    left, right = from_storage(dtype, expected), from_storage(dtype, got)
-    wrong = left != right
-    if dtype.is_float:
-        left, right = left.astype(np.float64), right.astype(np.float64)
-        wrong = (left != right) & ~(np.isnan(left) & np.isnan(right))
-        wrong |= (left == 0) & (right == 0) & (np.signbit(left) != np.signbit(right))
-        if tolerance is not None:
-            finite = np.abs(left[np.isfinite(left)])
-            scale = float(finite.max()) if finite.size else 0.0
-            with np.errstate(invalid="ignore"):
-                wrong &= ~(np.abs(left - right) <= tolerance * scale)
-    if not wrong.any():
-        return None
-    first = int(np.argmax(wrong))
-    return f"element {first}: expected {left[first]}, got {right[first]:.8g}"
+    allowed = None
+    if dtype.is_float and tolerance is not None:
+        parts = (from_storage(dtype, expected[part]) for part in _blocks(expected.size))
+        allowed = tolerance * max((_largest(part) for part in parts), default=0.0)
+    for part in _blocks(expected.size):
+        if _is_same(expected[part], got[part]):
+            continue
+        left, right = from_storage(dtype, expected[part]), from_storage(dtype, got[part])
+        wrong = left != right
+        if dtype.is_float:
+            left, right = left.astype(np.float64), right.astype(np.float64)
+            wrong = _wrong(left, right, allowed)
+        if wrong.any():
+            first = int(np.argmax(wrong))
+            values = f"expected {left[first]}, got {right[first]:.8g}"
+            return f"element {part.start + first}: {values}"
+    return None
+
+
+def _wrong(left: Array, right: Array, allowed: float | None) -> Array:
+    """Where floats differ, by more than is allowed."""
+    wrong: Array = (left != right) & ~(np.isnan(left) & np.isnan(right))
+    wrong |= (left == 0) & (right == 0) & (np.signbit(left) != np.signbit(right))
+    if allowed is not None:
+        with np.errstate(invalid="ignore"):
+            wrong &= ~(np.abs(left - right) <= allowed)
+    return wrong
+
+
+def _largest(values: Array) -> float:
+    """The largest magnitude of those that are finite."""
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    """Parts that stay in cache, with all that is computed of them."""
+    return (slice(start, min(start + BLOCK, count)) for start in range(0, count, BLOCK))
+
+
+def _is_same(left: Array, right: Array) -> bool:
+    """True where every bit agrees."""
+    parts = ((left[p].view(np.uint8), right[p].view(np.uint8)) for p in _blocks(left.size))
+    return all(bool((a == b).all()) for a, b in parts)
 
 
 class _Bench:
@@ -124,6 +155,8 @@ class _Bench:
         self.device = "CPU"
         self.params: list[_Parameter] = []
         self.calls: dict[str, Call] = {}
+        self.right: set[int] = set()
+        """Calls whose results were compared: when they are measured again, they are timed only."""
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked for."""
@@ -155,13 +188,16 @@ class _Bench:
         call = self._call(question["code"])
         seconds = self._run_once(call)
         for slot in question["code"]["writes"]:
-            self.params[slot].expected = self.params[slot].now()
+            self.params[slot].expected = self.params[slot].now().copy()
         return {"seconds": seconds}
 
     def do_measure(self, question: dict[str, Any]) -> dict[str, Any]:
         """Run a kernel, compare, and time it."""
         code = question["code"]
         call = self._call(code)
+        enough = float(question["enough_s"]) or math.inf
+        if id(call) in self.right:
+            return {"seconds": self._fastest(call, code, math.inf, enough)}
         first = self._run_once(call)
         inputs_first = sorted(range(len(self.params)), key=lambda slot: slot in code["writes"])
         for slot in inputs_first:
@@ -171,8 +207,12 @@ class _Bench:
             problem = param.problem(is_written=is_written, tolerance=tolerance)
             if problem is not None:
                 return {"kind": "wrong", "problem": f"parameter {slot}, {problem}"}
+        self.right.add(id(call))
+        return {"seconds": self._fastest(call, code, first, enough)}
+
+    def _fastest(self, call: Call, code: dict[str, Any], first: float, enough: float) -> float:
         clock = time.thread_time if code["num_threads"] == 1 else time.perf_counter
-        return {"seconds": _fastest(call, clock, first, float(question["enough_s"]) or math.inf)}
+        return _fastest(call, clock, first, enough)
 
     def _call(self, code: dict[str, Any]) -> Call:
         """The kernel, ready to run; compiled once, though it may be measured several times."""

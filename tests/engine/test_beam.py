@@ -15,6 +15,7 @@ import pytest
 
 from pellucid import Tensor
 from pellucid.core import observe
+from pellucid.core.dtype import dtypes
 from pellucid.core.errors import ActionError, OptionError, ParseError
 from pellucid.core.options import Context, options_from_environment
 from pellucid.core.target import machine_target, parse_target
@@ -171,6 +172,35 @@ def test_how_often_a_kernel_runs(seconds: float, enough: float, num_runs: int) -
     found = measured_child._fastest(Call(), lambda: done * seconds, seconds, enough)
     assert found == pytest.approx(seconds)
     assert done == num_runs
+
+
+@pytest.mark.parametrize("place", [0, measured_child.BLOCK, 2 * measured_child.BLOCK + 2])
+def test_a_difference_is_found_wherever_it_is(place: int) -> None:
+    expected = np.arange(2 * measured_child.BLOCK + 3, dtype=np.float32)
+    got = expected.copy()
+    assert measured_child.difference(dtypes.float32, expected, got, 1e-6) is None
+    got[place] += 1.0
+    assert measured_child.difference(dtypes.float32, expected, got, 1e-5) is None, "of the largest"
+    text = f"element {place}: expected {float(place)}"
+    for tolerance in (None, 1e-6):
+        found = measured_child.difference(dtypes.float32, expected, got, tolerance)
+        assert found is not None
+        assert found.startswith(text)
+
+
+def test_what_was_compared_is_timed_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search measures its result again, ten times."""
+    asked: list[int] = []
+    monkeypatch.setattr(measured_child._Bench, "_call", lambda self, code: CALL)
+    monkeypatch.setattr(measured_child._Bench, "_run_once", lambda self, call: asked.append(1) or 1)
+    monkeypatch.setattr(measured_child, "_fastest", lambda *given: 2e-6)
+    bench = measured_child._Bench()
+    question = {"code": {"writes": [], "num_threads": 1}, "tolerances": [], "enough_s": 0.0}
+    assert [bench.do_measure(question) for _ in range(3)] == [{"seconds": 2e-6}] * 3
+    assert len(asked) == 1
+
+
+CALL = object()
 
 
 def test_without_children_the_heuristic_decides(monkeypatch: pytest.MonkeyPatch) -> None:

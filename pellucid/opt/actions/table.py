@@ -83,7 +83,7 @@ from pellucid.opt.actions.offset import offset
 from pellucid.opt.actions.overlap import overlap, require_no_overlap
 from pellucid.opt.actions.place import compute
 from pellucid.opt.actions.rows import stage
-from pellucid.opt.actions.units import unit
+from pellucid.opt.actions.units import UNIT_KINDS, unit
 from pellucid.opt.axes import axes_of, end_of, reduces_over, reductions
 
 MAX_COPIES = 64
@@ -229,7 +229,7 @@ def _lanes(sink: UOp, action: Action, axis: UOp, target: Target) -> UOp:
     for node in sink.toposort():
         if inner in node.ranges:
             for other in node.ranges:
-                if other.arg.kind is AxisKind.LANES:
+                if other.arg.kind in (AxisKind.LANES, *UNIT_KINDS):
                     raise refuse(action, "values that depend on it have lanes already")
     return _with_kind(sink, inner, AxisKind.LANES)
 

@@ -160,6 +160,14 @@ def test_a_packed_operand_has_neighbours_along_the_sum_side_by_side() -> None:
     assert rows == {0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (3, 7)}
 
 
+@pytest.mark.parametrize("axis", range(4))
+def test_what_a_unit_does_gets_no_lanes_besides(axis: int) -> None:
+    """Other output axes, and loops of the sum: they were taken, and broke the next pass."""
+    after = act(of_unit(WORDS, 16, 16, 16), *forced(WORDS, packed=False))
+    with pytest.raises(ActionError, match=r"lanes already|columns of a matrix unit"):
+        act(after, Action("lanes", axis, 8))
+
+
 def _values(indices: list[UOp]) -> list[int]:
     from pellucid.ir.simplify import simplify
 
