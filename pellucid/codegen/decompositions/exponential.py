@@ -6,7 +6,8 @@ Rounding to an integer adds a number so large that only integers are left: the l
 sum are n, in two's complement, and subtracting gives n as a float. The large number is chosen so
 that these bits are n plus twice the exponent's bias, of which one half and the other half become
 the exponents of two factors: each is a normal number, and their product with the polynomial
-overflows, underflows and rounds to denormals as it should, once.
+overflows, underflows and rounds to denormals as it should, once. The first factor times 1 + p is
+p * factor + factor, fused where that can be: a power of 2 changes no rounding.
 
     tanh(x) = x + x**3 P(x**2)               |x| < 3/4
             = 1 - 2 / (exp(2 |x|) + 1)       beyond, with the sign of x
@@ -62,12 +63,18 @@ def _rounder(dtype: DType) -> float:
 
 def scale(value: UOp, power: UOp) -> UOp:
     """value * 2**n, where the bits of *power* end in n plus twice the bias of exponents."""
+    first, second = _factors(value, power)
+    return value * first * second
+
+
+def _factors(value: UOp, power: UOp) -> tuple[UOp, UOp]:
+    """Two normal powers of 2 whose product is 2**n."""
     mantissa_bits = value.dtype.mantissa_bits
     bits = to_bits(power)
     half = shift_right(bits, 1)
     first = from_bits(shift_left(half, mantissa_bits), value)
     second = from_bits(shift_left(subtract(bits, half), mantissa_bits), value)
-    return value * first * second
+    return first, second
 
 
 @rule(Ops.EXP)
@@ -86,7 +93,9 @@ def exponential(node: UOp, ctx: Target) -> UOp:
     r = multiply_add(ctx, n, -ln2[0], x)
     r = multiply_add(ctx, n, -ln2[1], r)
     tail = horner(ctx, r, polynomial) * (r * r)
-    return scale((tail + r) + literal(r, 1.0), power)
+    rest = tail + r  # what exp(r) is beyond 1
+    first, second = _factors(rest, power)
+    return multiply_add(ctx, rest, first, first) * second
 
 
 @rule(Ops.EXP2)
