@@ -13,7 +13,7 @@ from pellucid.ir.uop import UOp
 from pellucid.render import LLVMRenderer
 from tests.codegen import kernels
 from tests.codegen.lowering import TARGET, lowered
-from tests.opt.plans.test_tiles import AVX2
+from tests.opt.products import AVX2
 
 
 def innermost_loops(sink: UOp, target: Target) -> list[tuple[str, str]]:

@@ -22,8 +22,8 @@ from pellucid.opt.axes import axes_of, reductions, size_of
 from pellucid.opt.plans.heuristic import choose
 from tests.codegen import kernels
 from tests.codegen.lowering import TARGET, lowered, with_actions
-from tests.opt.plans.test_tiles import AVX2, ONE_CORE, SMALL_AVX2
 from tests.opt.plans.test_windows import convolution
+from tests.opt.products import AVX2, ONE_CORE, SMALL_AVX2
 
 BY_FOUR = Action("overlap", 0, 4)
 

@@ -10,7 +10,7 @@ from pellucid.opt.plans.heuristic import choose
 from pellucid.opt.searching.estimate import estimated_us
 from tests.codegen import kernels
 from tests.codegen.lowering import TARGET
-from tests.opt.plans.test_tiles import AVX2
+from tests.opt.products import AVX2
 
 
 def estimate(sink: UOp, *actions: Action, target: Target = AVX2) -> float:
