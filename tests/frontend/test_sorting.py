@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from pellucid import Ops, Tensor, compile_linear, dtypes
 from pellucid.core.dtype import DType
+from pellucid.core.target import host_target
 
 nan, inf = float("nan"), float("inf")
 EVERY = (
@@ -146,3 +148,45 @@ def test_case_45_work_grows_slowly() -> None:
 
     few = size_bytes(128)
     assert 0 < size_bytes(256) < 2.7 * few
+
+
+INTEGERS = tuple(dtype for dtype in EVERY if not dtype.is_float)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("is_descending", [False, True])
+def test_integers_are_sorted_without_their_places(
+    dtype: DType, axis: int, *, is_descending: bool
+) -> None:
+    ends = [0, 1] if dtype is dtypes.bool else [int(dtype.min), int(dtype.max), 0, 1]
+    drawn = np.random.default_rng(0).choice(np.array(ends, dtype=object), (5, 9))
+    x = drawn.astype(dtype.name)
+    found = Tensor(x).sort(axis, is_descending)
+    want = np.flip(np.sort(x, axis), axis) if is_descending else np.sort(x, axis)
+    assert found.values.dtype is dtype
+    np.testing.assert_array_equal(found.values.numpy(), want)
+    np.testing.assert_array_equal(found[0].numpy(), want)
+    assert not any(n.op is Ops.GATHER for n in found.values.uop.toposort())
+
+
+def test_floats_are_fetched_from_their_places() -> None:
+    """So that zeros of both signs, which are equal, stay in their order, and gradients flow."""
+    found = Tensor([0.0, -0.0, -1.0, 0.0, -0.0]).sort()
+    np.testing.assert_array_equal(
+        np.signbit(found.values.numpy()), [True, False, True, False, True]
+    )
+    assert found.values is found[0]
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (2, 1)])
+def test_few_integers_are_in_order(shape: tuple[int, ...]) -> None:
+    assert Tensor(np.zeros(shape, np.int64)).sort().values.shape == shape
+
+
+def test_long_rows_are_sorted_in_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of a million are about rows of 64 KB; few steps are left that go through memory."""
+    machine = dataclasses.replace(host_target(), l2_bytes=512 << 10, cores=2)
+    monkeypatch.setenv("PELLUCID_TARGET", machine.key.partition(";")[0])
+    x = Tensor.zeros(1 << 20, dtype=dtypes.int64).contiguous().realize()
+    assert len(x.sort().values.schedule_linear().src) < 32
