@@ -72,6 +72,12 @@ class Sequential(Module):
 
     >>> Sequential(lambda x: x + 1, lambda x: x * 2)(3)
     8
+    >>> from pellucid.nn import Linear, ReLU
+    >>> Sequential(Linear(4, 2), ReLU())
+    Sequential(
+      0: Linear(weight (2, 4), bias (2,))
+      1: ReLU()
+    )
     """
 
     def __init__(self, *layers: Any) -> None:
@@ -83,6 +89,11 @@ class Sequential(Module):
         for layer in self.layers:
             x = layer(x)
         return x
+
+    def __repr__(self) -> str:
+        layers = (repr(layer).replace("\n", "\n  ") for layer in self.layers)
+        rows = (f"\n  {number}: {layer}" for number, layer in enumerate(layers))
+        return f"{type(self).__name__}({''.join(rows)}\n)"
 
     def __len__(self) -> int:
         return len(self.layers)
