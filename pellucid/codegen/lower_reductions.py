@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import functools
 
+from pellucid.codegen.combine_lanes import combine_lanes_together
 from pellucid.codegen.simplify_ranges import linear_strides
 from pellucid.core.dtype import dtypes
 from pellucid.core.records import dataclass
@@ -56,7 +57,7 @@ def lower_reductions(sink: UOp, target: Target) -> UOp:
             results |= loop.results()
             number += len(loop.members)
         sink = sink.substitute(results)
-    return _without_pairs(sink)
+    return combine_lanes_together(_without_pairs(sink))
 
 
 def _with_keys(members: list[UOp]) -> list[UOp]:
