@@ -57,7 +57,8 @@ def rebuild(root: UOp, visit: Rebuild) -> UOp:
     """
     done: dict[UOp, UOp] = {}
     for node in root.toposort():
-        after = done[node] = visit(node, tuple([done[s] for s in node.src]))
+        src = node.src
+        after = done[node] = visit(node, tuple([done[s] for s in src]) if src else src)
         if origin.recording and after is not node:
             origin.inherit(node, after)
     return done[root]

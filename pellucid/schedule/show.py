@@ -24,7 +24,7 @@ def insert_stages(sink: UOp, plan: Plan) -> UOp:
     """Mark every value that *plan* stores by a STAGE that says why."""
     done: dict[UOp, UOp] = {}
     for node in sink.toposort():
-        fresh = node.with_sources(tuple(done[s] for s in node.src))
+        fresh = node.over(done)
         draft = plan.stored.get(node)
         if draft is not None and node.op is not Ops.STAGE:
             space = AddrSpace.GLOBAL if draft in plan.drafts else AddrSpace.LOCAL

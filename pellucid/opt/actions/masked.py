@@ -167,11 +167,7 @@ class _Dead:
         """Simplify, with the laws of a softmax of masked scores."""
         done: dict[UOp, UOp] = {}
         for node in body.toposort(lambda n: n not in self.by_node):
-            made = (
-                node
-                if node in self.by_node
-                else node.with_sources(tuple([done[s] for s in node.src]))
-            )
+            made = node if node in self.by_node else node.over(done)
             done[node] = self.fold_node(made)
         return done[body]
 

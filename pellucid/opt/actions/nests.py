@@ -47,7 +47,7 @@ def with_each(sink: UOp, planner: Planner) -> UOp:
     nests = _Nests(sink, planner)
     done: dict[UOp, UOp] = {}
     for node in sink.toposort():
-        made = node.with_sources(tuple([done[s] for s in node.src]))
+        made = node.over(done)
         done[node] = nests.planned_inside(made) if _is_nest(node) else made
     info = replace(sink.arg, hints=(*sink.arg.hints, *nests.hints.values()))
     return done[sink].replace(arg=info)

@@ -121,7 +121,7 @@ def _renamed(body: UOp, ranges: Ranges, fresh: Ranges) -> dict[UOp, UOp]:
     for node in body.toposort(is_inside):
         if node not in done:
             inside = is_inside(node)
-            done[node] = node.with_sources(tuple(done[s] for s in node.src)) if inside else node
+            done[node] = node.over(done) if inside else node
     return {renamed: node for node, renamed in done.items() if renamed is not node}
 
 
