@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from pellucid import Tensor, dtypes
+from pellucid.codegen.collapse_reductions import collapse_reductions
+from pellucid.codegen.simplify_ranges import simplify_ranges
+from pellucid.core.dtype import DType
 from pellucid.core.options import Context
+from pellucid.core.target import host_target, machine_target
+from pellucid.ir.op import Ops
+from pellucid.opt.actions.online import most_parts
+from pellucid.opt.plans.heuristic import choose
+from pellucid.opt.plans.passes import VECTORS
 
 Array = np.ndarray
 SHAPES = [(64, 64, 16), (33, 70, 16), (100, 100, 24), (1, 96, 16), (96, 1, 16), (40, 513, 32)]
@@ -129,3 +137,77 @@ def test_rows_without_any_key_are_nan() -> None:
     out = q.scaled_dot_product_attention(k, v, attn_mask=Tensor(keep)).numpy()
     assert np.isnan(out[:, :, [3, 40]]).all()
     assert np.isfinite(np.delete(out, [3, 40], axis=2)).all()
+
+
+# ---- long rows, by a small cache -----------------------------------------------------------------
+
+SMALL_CACHE = 1 << 14
+"""Bytes of a second cache that rows of a hundred keys do not fit."""
+
+
+@pytest.fixture(params=["avx512f", "avx2"])
+def small_cache(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that makes attentions part by part, as others do that of many more keys."""
+    here = machine_target()
+    if not {request.param, "fma"} <= here.features:
+        pytest.skip(f"this machine has no {request.param}")
+    text = f"x86-64:{request.param},fma:cores=2,l2_bytes={SMALL_CACHE}"
+    monkeypatch.setenv("PELLUCID_TARGET", text)
+
+
+def blocks_of(*tensors: Tensor) -> tuple[set[tuple[int, ...]], int]:
+    """How kernels make rows of scores (the third thing in a `block`), and their largest memory."""
+    extras, largest = set(), 0
+    for call in tensors[0].schedule_linear(*tensors[1:]).src:
+        kernel = simplify_ranges(collapse_reductions(call.src[0], host_target()), host_target())
+        plan = choose(kernel, host_target())
+        found = {a.extra for a in plan.actions if a.kind == "block"}
+        if found:
+            sizes = (n.arg.size for n in plan.sink.toposort() if n.op is Ops.DEFINE)
+            extras, largest = extras | found, max(largest, *sizes)
+    return extras, largest
+
+
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.bfloat16])
+@pytest.mark.parametrize("causal", [True, False])
+def test_no_kernel_keeps_a_row_of_scores(causal: bool, dtype: DType) -> None:
+    """Neither forward nor backward, whether the result is known before its gradients or not."""
+    keys, lanes = 512, host_target().max_lanes(4)
+    shapes = [(1, 2, keys, 16)] * 4 + [(16, 16)]
+    q, k, v, grad, w = (Tensor(np.ones(s, np.float32)).cast(dtype).realize() for s in shapes)
+    out = q.scaled_dot_product_attention(k, v, is_causal=causal)
+    loss = (out @ w).square().sum()
+    gradients = (out * grad).sum().gradient(q, k, v)
+    part = -(-keys // most_parts(keys)) + 64
+    for tensors in ((out,), (out, *gradients), gradients, (loss, *loss.gradient(q, k, v))):
+        extras, largest = blocks_of(*tensors)
+        assert extras
+        assert largest <= part * VECTORS * lanes < keys * VECTORS * lanes
+
+
+@pytest.mark.usefixtures("small_cache")
+@pytest.mark.parametrize("seed", range(3))
+def test_random_attentions_part_by_part(seed: int) -> None:
+    """Shapes that no block divides, masks, whole rows that are hidden, and narrow floats."""
+    numbers = np.random.default_rng(seed)
+    rows, keys, width = (int(numbers.integers(*ends)) for ends in ((65, 100), (65, 140), (8, 17)))
+    dtype = (dtypes.float32, dtypes.bfloat16, dtypes.float16)[seed]
+    tolerance = (2e-5, 3e-2, 4e-3)[seed]
+    hidden = numbers.random((rows, keys)) < 0.3
+    hidden[numbers.integers(rows)] = seed % 2  # a whole row, or none of it
+    arrays = [np.asarray(Tensor(x).cast(dtype).float().numpy()) for x in inputs(rows, keys, width)]
+
+    def results() -> list[Array]:
+        q, k, v, grad = (Tensor(x).cast(dtype).realize() for x in arrays)
+        mask = {"is_causal": True} if seed == 2 else {"attn_mask": Tensor(~hidden)}
+        out = q.scaled_dot_product_attention(k, v, **mask)  # type: ignore[arg-type]
+        gradients = (out * grad).sum().gradient(q, k, v)
+        Tensor.realize(out, *gradients)
+        return [np.asarray(x.float().numpy()) for x in (out, *gradients)]
+
+    found = results()
+    with Context(optimize=False):
+        plain = results()
+    for got, want in zip(found, plain, strict=True):
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)

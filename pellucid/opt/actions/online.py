@@ -31,7 +31,7 @@ What is no number is what it was. As long as all scores are -inf, so is M, and 0
 is 1, or NaN where M is infinite. c is a power of two, 1 / n or less: sums of e[j] * v[j, d] are no
 larger than the largest v, as those of w[j] * v[j, d]. What does change: an infinite v whose weight
 is below 1e-37 or so may give NaN for an infinity, or the other way round, as that weight rounds to
-zero in one order and not in the other.
+zero in one order and not in the other. It never gives a finite number.
 
 Sources: M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018; T. Dao et
 al., "FlashAttention: fast and memory-efficient exact attention with IO-awareness", 2022.

@@ -82,16 +82,22 @@ def _part_of_rows(plan: Plan, number: int, block: int, length: int) -> tuple[int
     whole = kept * length
     if whole <= l2_bytes // 2:
         return ()
-    most = l2_bytes * (SPILL if live_blocks(values, axis, block) is None else 2 * SPILL)
+    spill = SPILL if live_blocks(values, axis, block) is None else 2 * SPILL
     online = _online(values, action)
     is_repeated = online is None or any(v.stage > online.stage for v in online.values)
-    if is_repeated and whole <= most:
+    if is_repeated and whole <= l2_bytes * spill:
         return ()
     if online is None:
         return (0,)
-    least = -(-length // most_parts(length, online.exponentials.node.dtype))
+    least = _least_part(length, block, online)
     wanted = max(least, l2_bytes // PART // kept)
     return (min(-(-wanted // block) * block, length),)
+
+
+def _least_part(length: int, block: int, online: Online) -> int:
+    """How long parts are at least, so that there are not too many; what fills no block is one."""
+    most = most_parts(length, online.exponentials.node.dtype)
+    return -(-length // max(1, most - bool(length % block)))
 
 
 def _online(values: Sequence[RowValue], action: Action) -> Online | None:

@@ -197,3 +197,22 @@ def test_other_uses_of_a_softmax_are_refused() -> None:
     (kernel,) = kernels(check([product(e * e, v) / keep(reduce(e, 2), 2, WIDTH)]))
     with pytest.raises(ActionError, match="its softmax is used before it is complete"):
         apply_action(simplify_ranges(kernel, TARGET), ONLINE, TARGET)
+
+
+def test_infinities_under_weights_that_vanish_are_no_number_either_way() -> None:
+    """Such a weight is 0 in one order and not in the other: what it weighs is NaN, or infinite."""
+
+    def edit(buffers: Buffers) -> None:
+        for buffer in buffers[1:]:
+            buffer[:] = 0
+        bias_in(buffers)[:, 3] = -np.linspace(80, 120, 16) * 8  # weights from 1e-35 on
+        bias_in(buffers)[::2, 30] = 16.0  # a later part brings all sums to another maximum
+        buffers[-1][3 * WIDTH] = np.inf
+
+    kernel = attention()
+    wanted, got = results(kernel, apply_action(kernel, ONLINE, TARGET), edit)
+    assert not np.isfinite(wanted.reshape(16, WIDTH)[:, 0]).any()
+    assert not np.isfinite(got.reshape(16, WIDTH)[:, 0]).any()
+    np.testing.assert_allclose(got.reshape(16, WIDTH)[:, 1], wanted.reshape(16, WIDTH)[:, 1])
+    assert np.isposinf(wanted).sum() >= 1
+    assert np.isnan(wanted).sum() >= 1
