@@ -24,6 +24,8 @@ from pellucid.opt.plans.plan import Plan
 
 LEAST_WORK = 4096
 """Smaller products are not worth a plan of their own."""
+STREAMED_ROWS = 16
+"""A matrix of fewer rows is not read as several streams."""
 MAX_SUM = 1 << 16
 """Longer sums would need a third level of memory for their blocks."""
 
@@ -148,20 +150,20 @@ class Product:
         step = stride_of(self.wide.src[1], self.sums[0]) or 0
         size_bytes = columns * inner * self.wide.dtype.itemsize
         alone = self.row is None and len(self.sums) == 1
-        long = alone and columns >= 256 and step >= columns
-        long = long and inner >= 2 * stream_rows(plan.target)
+        long = alone and columns >= 256 and inner >= STREAMED_ROWS and step >= columns
         return long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
 
 
-def stream_rows(target: Target) -> int:
-    """How many rows of a matrix are read side by side, when nothing of it is used twice.
+def stream_rows(target: Target, count: int) -> int:
+    """How many of so many rows are read side by side, when nothing of them is used twice.
 
     Each has a factor, and they leave half the registers free.
 
-    >>> stream_rows(Target(arch="x86-64", features=frozenset(["avx2", "fma"])))
-    8
+    >>> avx2 = Target(arch="x86-64", features=frozenset(["avx2", "fma"]))
+    >>> stream_rows(avx2, 4096), stream_rows(avx2.with_changes({"arch": "aarch64"}), 20)
+    (8, 10)
     """
-    return target.num_vector_registers // 2
+    return min(target.num_vector_registers, count) // 2
 
 
 def _plain_read(side: UOp) -> UOp | None:

@@ -34,7 +34,7 @@ class Stream:
 
     def __init__(self, plan: Plan, product: Product) -> None:
         self.kernel, self.product = plan, product
-        self.rows = stream_rows(plan.target)
+        self.rows = stream_rows(plan.target, product.count)
         self.lanes = plan.target.max_lanes(max(4, product.node.dtype.itemsize))
 
     def plan(self) -> None:

@@ -318,6 +318,13 @@ def test_one_row_reads_the_matrix_along_memory(target: Target, rows: int, vector
     assert set(copies) == ({vectors} - {1})
 
 
+@pytest.mark.parametrize(("inner", "rows"), [(16, 8), (20, 10), (31, 15)])
+def test_half_of_few_rows_are_read_side_by_side(inner: int, rows: int) -> None:
+    sink = choose(vector_times_matrix(inner, 1 << 16), ONE_CORE).sink
+    copies = [size_of(a) for a in axes_of(sink) if a.arg.kind is AxisKind.UNROLL]
+    assert copies[0] == rows
+
+
 def test_panels_are_shared_out_among_threads() -> None:
     actions = choose(kernels.matmul(1024, 1024, 1024), dataclasses.replace(TARGET, cores=2)).actions
     assert actions[-1] == Action("thread", 0)
