@@ -15,6 +15,8 @@ first one and the result is the same on all:
 
     REDUCE(x (4096, 4096), all)  ->  REDUCE(STAGE(REDUCE(x (64, 64, 4096), last two)), all)
 
+A long sum of exponentials below their maximum is made of the same parts (exponentials.py).
+
 Of a reduction that is used through a SHRINK alone, only the part that is left is computed, wherever
 it is stored: so no gradient of a padded picture is computed for the padding.
 
@@ -34,6 +36,7 @@ from pellucid.ir.op import PAIR_OPS, Op, Ops
 from pellucid.ir.pairs import joined, key_of, paired, value_of
 from pellucid.ir.uop import UOp
 from pellucid.ir.walk import count_users
+from pellucid.schedule.exponentials import in_parts
 from pellucid.schedule.onehot import as_comparison
 
 SMALL_FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float8_e4m3, dtypes.float8_e5m2))
@@ -47,6 +50,8 @@ FEW = 8
 """To how many values a long reduction is done in two stages: more can be shared out themselves."""
 PARTS = 64
 """How many partial results a long reduction has for each value."""
+PART = 1 << 14
+"""A part of so many elements stays in cache between its maximum and what is made of that."""
 _PARTIAL = StageArg(AddrSpace.GLOBAL, "partial results of a long reduction, for threads to share")
 
 
@@ -156,10 +161,15 @@ def _in_two_stages(source: UOp, op: Op, axes: tuple[int, ...]) -> UOp | None:
     is_long = count >= LONG and source.num_elems <= FEW * count
     if not is_long or axis is None or op not in SHARED_OPS:
         return None
-    main = shape[axis] // PARTS * PARTS
+    shares = _exponentials(source, axis) if op is Ops.ADD and axes == (axis,) else None
+    if shares is not None:
+        return _reduced(shares, op, axes)
+    num_parts = _num_parts(shape[axis]) if op is Ops.MAX else PARTS
+    main = shape[axis] // num_parts * num_parts
     whole = _along(source, axis, 0, main) if main < shape[axis] else source
     split = _each(
-        whole, lambda x: x.reshape((*shape[:axis], PARTS, main // PARTS, *shape[axis + 1 :]))
+        whole,
+        lambda x: x.reshape((*shape[:axis], num_parts, main // num_parts, *shape[axis + 1 :])),
     )
     inner = tuple(a if a < axis else a + 1 for a in axes if a != axis)
     parts = _reduced(split, op, tuple(sorted((*inner, axis + 1))))
@@ -172,6 +182,26 @@ def _in_two_stages(source: UOp, op: Op, axes: tuple[int, ...]) -> UOp | None:
         return total
     rest = _reduced(_along(source, axis, main, shape[axis]), op, axes)
     return value_of(joined(op, total, rest))
+
+
+def _exponentials(source: UOp, axis: int) -> UOp | None:
+    """The shares of parts in a long sum of exponentials below their maximum; None for others."""
+    num_parts = _num_parts(source.known_shape[axis])
+    if source.known_shape[axis] % num_parts:
+        return None
+    return in_parts(source, axis, num_parts, lambda x, op: _stored(_reduced(x, op, (axis + 1,))))
+
+
+def _num_parts(size: int) -> int:
+    """In how many parts a maximum is taken: short ones, if they can be equally long.
+
+    >>> [_num_parts(n) for n in (1 << 20, 1 << 24, 3 << 20, 1_000_000)]
+    [64, 1024, 128, 64]
+    """
+    count = PARTS
+    while size % (2 * count) == 0 and size // (2 * count) >= PART:
+        count *= 2
+    return count
 
 
 def _stored(parts: UOp) -> UOp:

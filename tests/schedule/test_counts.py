@@ -6,6 +6,7 @@ A number above 1 has a reason, by its column:
                 another one uses them along memory (a gradient: twice)
     few rows    two rows are shared out among threads in parts; statistics come first
     a vector    parts of it for threads, then all of them, for each reduction that needs the last
+                (maxima and sums of exponentials are made together)
     middle      as columns, over many channels (few are read side by side, as those of few pictures)
 """
 
@@ -51,17 +52,17 @@ PROGRAMS: dict[str, Program] = {
 }
 COUNTS = {
     #               short rows cols long-c long-r few row vector pictures middle
-    "softmax": "1 1 2 2 1 2 1 5 1 2",
-    "log_softmax": "1 1 2 2 1 2 1 5 1 2",
-    "logsumexp": "1 1 1 1 1 1 1 4 1 1",
+    "softmax": "1 1 2 2 1 2 1 3 1 2",
+    "log_softmax": "1 1 2 2 1 2 1 3 1 2",
+    "logsumexp": "1 1 1 1 1 1 1 2 1 1",
     "layernorm": "1 1 2 2 1 2 1 5 1 2",
     "rmsnorm": "1 1 2 2 1 2 1 3 1 2",
     "variance": "1 1 1 1 1 1 1 3 1 1",
     "deviation": "1 1 1 1 1 1 1 4 1 1",
     "length": "1 1 2 2 1 2 1 3 1 2",
-    "softmax, its gradient": "1 1 4 4 1 4 1 8 1 4",
-    "log_softmax, its gradient": "1 1 2 2 1 2 1 6 1 2",
-    "logsumexp, its gradient": "1 1 4 4 1 2 1 5 1 4",
+    "softmax, its gradient": "1 1 4 4 1 4 1 5 1 4",
+    "log_softmax, its gradient": "1 1 2 2 1 2 1 4 1 2",
+    "logsumexp, its gradient": "1 1 4 4 1 2 1 3 1 4",
     "layernorm, its gradient": "1 1 2 2 1 2 1 5 1 2",
     "rmsnorm, its gradient": "1 1 2 2 1 2 1 3 1 2",
     "variance, its gradient": "1 1 3 3 1 2 1 3 1 3",
