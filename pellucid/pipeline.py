@@ -19,12 +19,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any, Final
 
 import pellucid.render as renderers
@@ -479,18 +479,28 @@ def compiler_version() -> str:
 
     A program that another version of the compiler wrote is never found, also while one works on it.
     """
-    package = Path(__file__).parent
+    package = os.path.dirname(__file__)
     folders = ("core", "ir", "opt", "codegen", "render")
-    files = [path for folder in folders for path in sorted((package / folder).rglob("*.py"))]
-    facts = [(path, path.stat()) for path in (*files, Path(__file__))]
-    return content_key(
-        *(f"{path.relative_to(package)} {now.st_size} {now.st_mtime_ns}" for path, now in facts)
-    )
+    files = [file for folder in folders for file in _files_below(os.path.join(package, folder))]
+    files.append((__file__, os.stat(__file__)))
+    facts = [(path[len(package) :], now.st_size, now.st_mtime_ns) for path, now in sorted(files)]
+    return content_key(*map(repr, facts))
+
+
+def _files_below(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """The files of Python below a folder: what `Path.rglob` finds in five times the time."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                yield entry.path, entry.stat()
+            elif entry.name != "__pycache__" and entry.is_dir():
+                yield from _files_below(entry.path)
 
 
 def _from_disk(key: tuple[Any, ...]) -> UOp | None:
     """The PROGRAM kept under *key*; what does not read as one, or may not run, counts as absent."""
-    payload = current_cache().get(_disk_key(key))
+    cached = current_cache()
+    payload = cached.get(_disk_key(key)) if cached.folder else None
     if payload is None:
         return None
     try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pellucid import Tensor
+from pellucid import Tensor, pipeline
 from pellucid.core import observe
 from pellucid.core.errors import FormError
 from pellucid.ir.form import LOOP, VECTOR
@@ -72,3 +72,10 @@ def test_what_runs_is_what_the_lists_say() -> None:
     scheduled = [stage.name for stage in SCHEDULE_PIPELINE if stage.name in names]
     assert scheduled == ["normalise", "assign_ranges", "cut_kernels", "plan_memory"]
     assert names == [*scheduled, *(stage.name for stage in KERNEL_PIPELINE)]
+
+
+def test_the_version_of_the_compiler_stands_for_all_of_its_files() -> None:
+    package = Path(pipeline.__file__).parent
+    below = {path for path, _ in pipeline._files_below(str(package / "codegen"))}
+    assert below == {str(path) for path in (package / "codegen").rglob("*.py")}
+    assert any("decompositions" in path for path in below), "folders in folders too"
