@@ -29,6 +29,13 @@ STREAMED_ROWS = 16
 MAX_SUM = 1 << 16
 """Longer sums would need a third level of memory for their blocks."""
 
+MOST_PRODUCTS = 64
+"""How many products of vectors stand in one turn."""
+FEW_ROWS = 12
+"""So few rows are multiplied in less time than a matrix takes to come from memory,"""
+FAR_BYTES = 8 << 20
+"""from where one comes that is larger: a core has about as much of a last cache for itself."""
+
 
 @dataclass(frozen=True)
 class Product:
@@ -145,25 +152,33 @@ class Product:
         return self.uses >= least
 
     def is_stream(self, plan: Plan) -> bool:
-        """True where a large matrix is read once, row by row."""
+        """True where a large matrix is read once, row by row, for one row or a few."""
         columns, inner = self.size(self.column), self.count
         step = stride_of(self.wide.src[1], self.sums[0]) or 0
         size_bytes = columns * inner * self.wide.dtype.itemsize
-        alone = self.row is None and len(self.sums) == 1
-        long = alone and columns >= 256 and inner >= STREAMED_ROWS and step >= columns
-        return long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
+        alone = self.row is None or self._has_few_rows(size_bytes)
+        long = len(self.sums) == 1 and columns >= 256 and inner >= STREAMED_ROWS and step >= columns
+        return alone and long and self.is_contiguous and size_bytes > plan.target.l2_bytes // 2
+
+    def _has_few_rows(self, size_bytes: int) -> bool:
+        """True where all rows are multiplied while the matrix comes from memory, once."""
+        is_few = self.uses <= FEW_ROWS and not self.more and self.left is not None
+        return is_few and size_bytes > FAR_BYTES and self.node.arg.op is Ops.ADD
 
 
-def stream_rows(target: Target, count: int) -> int:
-    """How many of so many rows are read side by side, when nothing of them is used twice.
+def stream_rows(target: Target, count: int, uses: int = 1) -> int:
+    """How many of so many rows are read side by side, when each is used so often.
 
-    Each has a factor, and they leave half the registers free.
+    Each has a factor, and they leave half the registers free; those of several rows are read again
+    for each vector, and their products are all copied.
 
     >>> avx2 = Target(arch="x86-64", features=frozenset(["avx2", "fma"]))
     >>> stream_rows(avx2, 4096), stream_rows(avx2.with_changes({"arch": "aarch64"}), 20)
     (8, 10)
+    >>> [stream_rows(avx2, 4096, uses) for uses in (2, 8, 12)]
+    [8, 8, 5]
     """
-    return min(target.num_vector_registers, count) // 2
+    return min(min(target.num_vector_registers, count) // 2, max(2, MOST_PRODUCTS // uses))
 
 
 def _plain_read(side: UOp) -> UOp | None:

@@ -1,4 +1,4 @@
-"""The loop structure of a row times a matrix, which is read once.
+"""The loop structure of a row times a matrix, or of a few rows, where the matrix is read once.
 
     y[j] = sum over k of x[k] * b[k, j]                                          4096 x 4096
 
@@ -13,12 +13,16 @@ belongs to a part of b of its own, so that a stream goes on where it was when th
 of neighbours, each would begin anew in every turn, which takes 3 to 7 % longer. One stream alone
 takes 1.6 times as long, and asking for what comes made it worse at every distance. The sums of a
 stretch of columns stay in the first cache. See also the design's cpu.md, section 2.
+
+A few rows are multiplied while the matrix comes from memory, each number of b for all of them.
+Tiles would read it in panels of 64 columns, a short piece of each row: 8 x 1024 times 1024 x 4096
+takes twice as long that way (Ice Lake, one core). What stays in a cache is faster in panels.
 """
 
 from __future__ import annotations
 
 from pellucid.ir.transform import next_range_id
-from pellucid.opt.axes import end_of, reductions
+from pellucid.opt.axes import axes_of, end_of, reductions
 from pellucid.opt.cost import BYTES_PER_US
 from pellucid.opt.plans.plan import Pieces, Plan
 from pellucid.opt.plans.products import Product, stream_rows
@@ -34,35 +38,44 @@ class Stream:
 
     def __init__(self, plan: Plan, product: Product) -> None:
         self.kernel, self.product = plan, product
-        self.rows = stream_rows(plan.target, product.count)
+        self.rows = stream_rows(plan.target, product.count, product.uses)
         self.lanes = plan.target.max_lanes(max(4, product.node.dtype.itemsize))
 
     def plan(self) -> None:
         """Stretches of columns; for each, rows a few at a time."""
         plan, product = self.kernel, self.product
-        column = product.column.arg.id
-        busy_us = product.work * product.wide.dtype.itemsize / BYTES_PER_US
+        column, uses = product.column.arg.id, product.uses
+        if product.row is not None:
+            self._order([r.arg.id for r in (*product.others, product.column, product.row)])
+        busy_us = product.work // uses * product.wide.dtype.itemsize / BYTES_PER_US
         shared = plan.target.has_threads and plan.target.cores > 1 and busy_us >= THREADING_US
         size = plan.size(column)
         if size % self.lanes:
             plan.do("pad", column, self.lanes, "masks are cheaper than a scalar rest")
             size = plan.size(column)
-        width = plan.target.l1d_bytes // 2 // product.wide.dtype.itemsize
-        if shared:
-            width = min(width, size // plan.target.cores)
-        width = max(self.lanes, width // self.lanes * self.lanes)
+        width = self._width(size, plan.target.cores if shared else 1)
         pieces = Pieces(None, column, None)
         if width < size:
             reason = "the sums of a stretch of columns stay in the first cache"
             pieces = plan.do("split", column, width, reason)
         for part in (pieces.inner, pieces.rest):
             if part is not None:
+                if product.row is not None:
+                    *outer, row = self._loops_around(part)
+                    self._order([*outer[:-1], row, part])
                 node = next(n for n in reductions(plan.sink) if plan.axis(part) in n.ranges)
                 self._blocks(part, node.src[1].arg.id)
         if shared:
             loops = [r.arg.id for r in product.others]
             loops += [pieces.outer] if pieces.outer is not None else []
             thread_best(plan, loops, f"it takes about {busy_us:.0f} us on one core")
+
+    def _width(self, size: int, threads: int) -> int:
+        """The columns of a stretch, so that the sums of all rows stay in the first cache."""
+        product, target = self.product, self.kernel.target
+        most = target.l1d_bytes // 2 // product.wide.dtype.itemsize // product.uses
+        most = max(self.lanes, min(most, size // threads) // self.lanes * self.lanes)
+        return most if product.row is None else even_width(size, most, self.lanes, threads)
 
     def _blocks(self, column: int, inner: int) -> None:
         """A few rows side by side; then blocks of a sum, each outside of the columns."""
@@ -73,27 +86,49 @@ class Stream:
         for part in (rows.outer, rows.rest):
             if part is not None:
                 plan.do("unroll", part, 0, reason)
-        columns = [column]
+        nests = [self._nest_of(column)]  # of loops over rows, where there are several, and columns
         levels, rests = self._levels(rows.inner)
         for level in levels:
-            columns += self._hoist(level, columns[-1])
+            nests += self._hoist(level, nests[-1])
         for level in rests:
-            columns += self._hoist(level, column)
-        for number in columns:
+            nests += self._hoist(level, nests[0])
+        for *row, number in nests:
+            for each in row:
+                plan.do("upcast", each, 0, "what is read of the matrix is used by all rows")
             pieces = plan.do("lanes", number, self.lanes, "accesses are contiguous along it")
             turns = 0 if pieces.outer is None else plan.size(pieces.outer)
-            if pieces.outer is not None and turns % 2 == 0 and self.rows < MANY_ROWS:
+            is_short = self.rows * self.product.uses < MANY_ROWS
+            if pieces.outer is not None and turns % 2 == 0 and is_short:
                 plan.do("upcast", pieces.outer, 2, "two vectors a turn")
 
-    def _hoist(self, level: int, column: int) -> tuple[int, int]:
+    def _nest_of(self, column: int) -> list[int]:
+        """The loop over rows that all read the same, and the one over columns inside of it."""
+        loops = self._loops_around(column)
+        return loops[loops.index(column) - (self.product.row is not None) :]
+
+    def _loops_around(self, number: int) -> list[int]:
+        """The loops of the nest that a loop stands in."""
+        end = end_of(self.kernel.sink, self.kernel.axis(number))
+        assert end is not None, "every output axis has an END"
+        return [r.arg.id for r in end.src[1:]]
+
+    def _order(self, wanted: list[int]) -> None:
+        """Bring loops in an order, from the outermost on."""
+        for place, number in enumerate(wanted):
+            now = self._loops_around(number)[place]
+            if now != number:
+                there = axes_of(self.kernel.sink).index(self.kernel.axis(number))
+                self.kernel.do("swap", now, there, "rows stand outside of a stretch of columns")
+
+    def _hoist(self, level: int, nest: list[int]) -> list[list[int]]:
         plan = self.kernel
-        axis = plan.axis(column)
-        end = end_of(plan.sink, axis)
+        end = end_of(plan.sink, plan.axis(nest[0]))
         assert end is not None, "every output axis has an END"
         first = next_range_id(plan.sink)
         reason = "columns are read along memory; their sums wait in cache"
-        plan.do("hoist", level, end.src[1:].index(axis), reason)
-        return first, first + 1
+        plan.do("hoist", level, end.src[1:].index(plan.axis(nest[0])), reason)
+        middle = first + len(nest)
+        return [list(range(first, middle)), list(range(middle, middle + len(nest)))]
 
     def _levels(self, number: int | None) -> tuple[list[int], list[int]]:
         """Split a loop until each level is short: the levels, outermost first, and what is left."""
@@ -108,6 +143,17 @@ class Stream:
             rests += [pieces.rest] if pieces.rest is not None else []
         outer = [number] if number is not None else []
         return [*outer, *levels], [n for n in rests if plan.size(n) > 1]
+
+
+def even_width(size: int, most: int, lanes: int, threads: int) -> int:
+    """The widest stretch of columns, of most at most, that leaves no rest and is evenly shared.
+
+    >>> [even_width(n, 768, 16, 2) for n in (4096, 3072, 50272)]
+    [512, 768, 768]
+    """
+    near = range(most, most // 2, -lanes)
+    even = (n for n in near if size % n == 0 and size // n % threads == 0)
+    return next(even, most)
 
 
 def part_of_rows(count: int, streams: int) -> int:

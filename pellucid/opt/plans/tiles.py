@@ -66,11 +66,11 @@ def plan_tiles(plan: Plan) -> bool:
     product = Product.of(plan)
     if product is None:
         return False
-    if product.is_tile(plan):
-        _Tiles(plan, product).plan()
-        return True
     if product.is_stream(plan):
         Stream(plan, product).plan()
+        return True
+    if product.is_tile(plan):
+        _Tiles(plan, product).plan()
         return True
     return False
 
