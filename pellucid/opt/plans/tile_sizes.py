@@ -19,6 +19,8 @@ allows. Narrower ones are packed side by side: as many as that allows too, where
 the second cache, and else a part of the third, which all cores share: panels are read one after the
 other, which can be foreseen, while the rows of a are short streams side by side. A long sum is cut
 so that what is packed of it fits; the sums that wait are written and read once more for each part.
+Where all of b stays in the first cache, as it has few rows, panels stand inside of the rows, and
+results are written along memory: 1024 x 16 x 256 takes 0.75 of the time.
 
 CPU time of one core, Zen 3, over that of OpenBLAS, measured in turns:
 
@@ -79,7 +81,9 @@ def choose_sizes(product: Product, target: Target, threads: int) -> Sizes:
     vectors = panel_vectors(columns // lanes, target.num_vector_registers)
     width = vectors * lanes
     if not _pays_packing(product, target, vectors):
-        return Sizes(lanes, vectors, product.count, 1, is_packed=False)
+        near = columns * product.count * product.item_bytes <= target.l1d_bytes // 2
+        panels = max(1, columns // width) if near and vectors > 2 else 1
+        return Sizes(lanes, vectors, product.count, panels, is_packed=False)
     row_bytes = width * product.item_bytes
     cache_bytes = target.l2_bytes // 2
     if vectors <= 2:

@@ -209,6 +209,13 @@ def sizes_of(shape: tuple[int, int, int], target: Target, threads: int) -> Sizes
     return choose_sizes(product, target, threads)
 
 
+def test_panels_that_stay_in_the_first_cache_stand_inside_of_rows() -> None:
+    target = dataclasses.replace(ONE_CORE, l1d_bytes=48 << 10)
+    assert sizes_of((96, 8, 512), target, 1).panels == 8
+    assert sizes_of((96, 80, 512), target, 1).panels == 1
+    check_value(kernels.matmul(13, 8, 150), lowered(kernels.matmul(13, 8, 150), target))
+
+
 def test_with_16_registers_a_tile_is_six_rows_of_two_vectors() -> None:
     sink = stages(kernels.matmul(1020, 1024, 1024), AVX2)[4][2]
     inner = innermost(sink)
