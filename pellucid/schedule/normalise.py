@@ -80,6 +80,7 @@ def normalise(outputs: Sequence[UOp]) -> Normal:
     root = UOp.sink(*outputs)
     order = root.toposort()
     num_users = count_users(root)
+    in_memory = _values_in_memory(order)
     buffers: list[UOp] = []
     done: dict[UOp, UOp] = {}
     for node in order:
@@ -88,7 +89,7 @@ def normalise(outputs: Sequence[UOp]) -> Normal:
             buffers.append(node)
             continue
         fresh = node.with_sources(tuple(done[s] for s in node.src))
-        rule = _RULES.get(node.op)
+        rule = None if node.op is Ops.MUL and node in in_memory else _RULES.get(node.op)
         if rule is not None:
             fresh = rule(fresh, all(_is_used_once(s, num_users) for s in node.src))
         done[node] = fresh
@@ -97,6 +98,21 @@ def normalise(outputs: Sequence[UOp]) -> Normal:
     sink = done[order[-1]]
     checks = tuple(n.arg for n in sink.toposort() if n.op is Ops.CHECK)
     return Normal(sink, tuple(buffers), checks)
+
+
+def _values_in_memory(order: Sequence[UOp]) -> set[UOp]:
+    """What gets memory of its own: what is asked for, and what is written to.
+
+    x * 1 is as good as x for all who read it, but not for these: a write would change x too.
+    """
+    places = [*order[-1].src, *(n.src[0] for n in order if n.op in (Ops.WRITE, Ops.SCATTER))]
+    found: set[UOp] = set()
+    for place in places:
+        while place.op.is_movement and place not in found:
+            found.add(place)
+            place = place.src[0]
+        found.add(place)
+    return found
 
 
 def _is_used_once(node: UOp, num_users: Mapping[UOp, int]) -> bool:
@@ -226,7 +242,10 @@ def _accumulator(op: Op, dtype: DType) -> DType:
 
 
 def _multiply(node: UOp, only_user: bool) -> UOp:
-    """x * 1 -> x (laws/arithmetic.py): what a sum's gradient begins with."""
+    """x * 1 -> x (laws/arithmetic.py): what a sum's gradient begins with.
+
+    Not for a value that gets memory of its own, as x may be what is written to next.
+    """
     left, right = node.src
     return right if _is_one(left) else left if _is_one(right) else node
 

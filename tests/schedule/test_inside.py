@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from pellucid import Tensor
 from pellucid.core.dtype import dtypes
 from pellucid.core.target import host_target
 from pellucid.ir.arg import AddrSpace
@@ -117,8 +118,20 @@ def test_what_each_row_would_scale_again_is_left() -> None:
 def test_a_gradient_of_a_sum_is_not_multiplied_by_ones() -> None:
     ones = UOp.const(dtypes.float32, 1.0).reshape((1, 1)).expand((ROWS, WIDTH))
     x = tensor((ROWS, WIDTH))
-    sinks = [normalise([y]).sink for y in (x, ones * x, x * ones)]
+    sinks = [normalise([y.alu(Ops.EXP2)]).sink for y in (x, ones * x, x * ones)]
     assert sinks[0] is sinks[1] is sinks[2]
+
+
+def test_a_product_with_ones_that_has_memory_of_its_own_stays() -> None:
+    """What is asked for, or written to, may not become the buffer that it was made of."""
+    x = tensor((ROWS, WIDTH))
+    own = x * 1.0
+    assert normalise([own]).sink is not normalise([x]).sink
+    z = Tensor([1.0, 2.0])
+    copy, kept = z * 1.0, z * 1.0
+    z += 1
+    copy[0] = 5.0
+    assert (copy.tolist(), kept.tolist(), z.tolist()) == ([5.0, 2.0], [1.0, 2.0], [2.0, 3.0])
 
 
 def test_scores_that_are_asked_for_are_stored() -> None:
