@@ -30,6 +30,7 @@ def test_equal_structure_is_the_same_object() -> None:
 
 
 def test_literals_that_python_finds_equal_are_told_apart() -> None:
+    assert UOp(Ops.CONST, dtypes.int8, (), False) is not UOp(Ops.CONST, dtypes.int8, (), 0)
     assert UOp.const(dtypes.float32, 0.0) is not UOp.const(dtypes.float32, -0.0)
     assert UOp.const(dtypes.float32, math.nan) is UOp.const(dtypes.float32, float("nan"))
     assert UOp.const(dtypes.int32, 1) is not UOp.const(dtypes.float32, 1)
