@@ -597,12 +597,11 @@ ConstArg = Scalar | tuple[Scalar, ...]
 
 def _const_key(arg: ConstArg) -> Any:
     """Tell apart what Python's == does not: 0.0 and -0.0, 0 and False; a NaN equals itself."""
-    kind = type(arg)
-    if kind is float:
+    if type(arg) is float:
         return struct.pack("<d", arg) if arg == arg else "nan"
-    if kind is bool:
+    if type(arg) is bool:
         return "true" if arg else "false"
-    if kind is tuple and not {float, bool}.isdisjoint(map(type, arg)):
+    if type(arg) is tuple and not {float, bool}.isdisjoint(map(type, arg)):
         return tuple(map(_const_key, arg))
     return arg
 
