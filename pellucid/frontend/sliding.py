@@ -112,35 +112,48 @@ def transposed(x: UOp, weight: UOp, steps: Shape, gaps: Shape, groups: int, wide
     """
     if any(s > 1 and g > 1 for s, g in zip(steps, gaps, strict=True)):
         weight, gaps = _spread_out(weight, gaps), (1,) * len(gaps)
+    out, *kernel = weight.known_shape[1:]
+    num, phases = len(kernel), math.prod(steps)
+    turned = _turned(weight, steps, groups)
+    taps = turned.known_shape[2:]
+    around = ((g * (t - 1),) * 2 for t, g in zip(taps, gaps, strict=True))
+    padded = x.pad(((0, 0), (0, 0), *around), 0)
+    if out * phases * math.prod(taps) >= MANY_USES:
+        padded = UOp.make(Ops.CONTIGUOUS, padded)
+    made = correlate(padded, turned, (1,) * num, gaps, groups, wide)
+    if phases == 1:
+        return made  # of which a SHRINK may leave a part only
+    less = zip(x.known_shape[2:], steps, kernel, gaps, strict=True)
+    sizes = tuple((n - 1) * s + g * (k - 1) + 1 for n, s, k, g in less)
+    return _side_by_side(UOp.make(Ops.CONTIGUOUS, made), groups * out, steps, sizes)
+
+
+def _turned(weight: UOp, steps: Shape, groups: int) -> UOp:
+    """(in, out / groups, k…) -> (out and phases, in / groups, taps of one phase…), reversed."""
     inner, out, *kernel = weight.known_shape
-    num = len(kernel)
-    inner //= groups
+    inner, num = inner // groups, len(kernel)
     taps = tuple(-(-k // s) for k, s in zip(kernel, steps, strict=True))
     more = ((0, t * s - k) for t, s, k in zip(taps, steps, kernel, strict=True))
     whole = weight.pad(((0, 0), (0, 0), *more), 0)
     pairs = (size for pair in zip(taps, steps, strict=True) for size in pair)
-    parts = whole.reshape((groups, inner, out, *pairs)).flip(tuple(range(3, 3 + 2 * num, 2)))
-    phases, places = range(4, 4 + 2 * num, 2), range(3, 3 + 2 * num, 2)
+    places, phases = range(3, 3 + 2 * num, 2), range(4, 4 + 2 * num, 2)
+    parts = whole.reshape((groups, inner, out, *pairs)).flip(tuple(places))
     turned = parts.permute((0, 2, *phases, 1, *places))
     turned = turned.reshape((groups * out * math.prod(steps), inner, *taps))
-    if math.prod(steps) > 1:
-        turned = UOp.make(Ops.CONTIGUOUS, turned)
-    around = ((g * (t - 1),) * 2 for t, g in zip(taps, gaps, strict=True))
-    padded = x.pad(((0, 0), (0, 0), *around), 0)
-    if out * math.prod(steps) * math.prod(taps) >= MANY_USES:
-        padded = UOp.make(Ops.CONTIGUOUS, padded)
-    made = correlate(padded, turned, (1,) * num, gaps, groups, wide)
-    if math.prod(steps) == 1:
-        return made  # of which a SHRINK may leave a part only
-    made = UOp.make(Ops.CONTIGUOUS, made)  # a loop over dx would divide every index by s
+    return UOp.make(Ops.CONTIGUOUS, turned) if math.prod(steps) > 1 else turned
+
+
+def _side_by_side(made: UOp, out: int, steps: Shape, sizes: Shape) -> UOp:
+    """(batch, out and phases, columns…) -> (batch, out, sizes…): phase r of column q is s q + r.
+
+    What is made stands in memory: a loop over the result would divide every index by s.
+    """
     batch, _, *columns = made.known_shape
+    num = len(steps)
     beside = (place for i in range(num) for place in (2 + num + i, 2 + i))
-    lined = made.reshape((batch, groups * out, *steps, *columns)).permute((0, 1, *beside))
-    sizes = tuple(c * s for c, s in zip(columns, steps, strict=True))
-    less = zip(x.known_shape[2:], steps, kernel, gaps, strict=True)
-    kept = tuple((0, (n - 1) * s + g * (k - 1) + 1) for n, s, k, g in less)
-    flat = lined.reshape((batch, groups * out, *sizes))
-    return flat.shrink(((0, batch), (0, groups * out), *kept))
+    lined = made.reshape((batch, out, *steps, *columns)).permute((0, 1, *beside))
+    flat = lined.reshape((batch, out, *(c * s for c, s in zip(columns, steps, strict=True))))
+    return flat.shrink(((0, batch), (0, out), *((0, size) for size in sizes)))
 
 
 def _spread_out(node: UOp, steps: Shape) -> UOp:
