@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pellucid.ir.uop import clear_dead
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Count nothing of what others left to be cleared away: nodes that died, and cycles."""
+    gc.collect()
+    clear_dead()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def calls_in(function: Callable[[], object]) -> int:
@@ -14,11 +30,12 @@ def calls_in(function: Callable[[], object]) -> int:
         nonlocal count
         count += event == "call"
 
-    sys.setprofile(see)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
+    with _alone():
+        sys.setprofile(see)
+        try:
+            function()
+        finally:
+            sys.setprofile(None)
     return count - 1
 
 
@@ -32,9 +49,10 @@ def lines_in(function: Callable[[], object]) -> int:
         return see
 
     before = sys.gettrace()
-    sys.settrace(see)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
+    with _alone():
+        sys.settrace(see)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
     return count
