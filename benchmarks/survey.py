@@ -1,13 +1,13 @@
 """Everyday tensor work against PyTorch: `python -m benchmarks.survey [PATTERN ...]`.
 
-    work                          pellucid      torch    ratio   first call
-    log_softmax 256x50257          11.2 ms    14.0 ms     0.80       41 ms
-    ...
+    work                 pellucid     torch   ratio  first call
+    one row for each work, the slowest ratio first
 
 The bench (`python -m benchmarks`) measures a few works well; this looks at many, one call each as
 users write it, to find what is slow beside the few. Both libraries compute in this process on one
-thread, in turns; a figure is the least CPU time of a call, and the results must agree. Rows come
-slowest ratio first.
+thread, in turns; a figure is the least CPU time of a call, and the results must agree.
+
+Status: 0 when it ran, whatever it found; 2 where PyTorch is missing or no work is like a pattern.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,6 @@ from pellucid import Context, Tensor, jit
 
 PEERS = Path(__file__).parent.parent / ".venv-peers"
 """Where `make bench-peers` installs PyTorch."""
-sys.path.extend(map(str, PEERS.glob("lib/python*/site-packages")))
-torch: Any = importlib.import_module("torch")
 
 Function = Callable[..., Any]
 Shape = tuple[int, ...]
@@ -240,6 +239,13 @@ WORKS: dict[str, tuple[Function, tuple[Shape, ...]]] = {
 of the inputs (float32, normally distributed)."""
 
 
+@cache
+def import_torch() -> Any:
+    """PyTorch, from where it is installed for the bench."""
+    sys.path.extend(map(str, PEERS.glob("lib/python*/site-packages")))
+    return importlib.import_module("torch")
+
+
 def turn_seconds(call: Callable[[], Any], calls: int) -> float:
     """CPU seconds of a call in this process, the mean of *calls*."""
     start = time.process_time()
@@ -266,10 +272,12 @@ class _TorchFunctions:
     """Functions of torch under one roof, as `pellucid.nn.functional` has them."""
 
     def gradients(self, value: Any, *inputs: Any) -> Any:
+        torch = import_torch()
         with torch.enable_grad():
             return torch.autograd.grad(value.square().sum(), inputs)
 
     def __getattr__(self, name: str) -> Any:
+        torch = import_torch()
         return getattr(torch.nn.functional, name, None) or getattr(torch, name)
 
 
@@ -290,11 +298,13 @@ def problem_of(result: Any, expected: Any) -> str:
     if result.shape != expected.shape:
         return f"shape {result.shape}, torch {expected.shape}"
     bound = 1e-3 * max(1.0, float(np.abs(expected).max()))
-    return "values differ" if float(np.abs(result - expected).max()) > bound else ""
+    is_near = float(np.abs(result - expected).max()) <= bound  # False for a NaN
+    return "" if is_near else "values differ"
 
 
 def survey(name: str, seconds: float) -> tuple[float, float, float, str]:
     """Seconds of a call of ours and of torch's, of our first call, and what differs."""
+    torch = import_torch()
     function, shapes = WORKS[name]
     generator = np.random.default_rng(0)
     arrays = [generator.standard_normal(shape, dtype=np.float32) for shape in shapes]
@@ -330,8 +340,16 @@ def text_of(seconds: float) -> str:
 
 def main(patterns: list[str]) -> int:
     """Measure and print all works whose names hold one of *patterns*."""
-    torch.set_num_threads(1)
     names = [n for n in WORKS if not patterns or any(p in n for p in patterns)]
+    if not names:
+        print(f"no work is like {', '.join(patterns)}; there are {', '.join(WORKS)}")
+        return 2
+    try:
+        torch = import_torch()
+    except ImportError as error:
+        print(f"the survey needs PyTorch ({error}): make bench-peers installs it")
+        return 2
+    torch.set_num_threads(1)
     rows = []
     with Context(threads=1), torch.no_grad():
         for name in names:
